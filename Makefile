@@ -1,0 +1,39 @@
+# Everything runs in .venv, made from the system's Python; a stamp per set of packages makes the second call quick.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip
+INPUTS := pyproject.toml constraints.txt
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/.base
+	$(BIN)/mixtree demo
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/run.py
+
+$(VENV)/.pip: $(INPUTS)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install -q --upgrade "pip>=25.1"
+	touch $@
+
+$(VENV)/.base: $(VENV)/.pip
+	$(PIP) install -q -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.pip
+	$(PIP) install -q -c constraints.txt -e ".[all]" --group dev
+	touch $@ $(VENV)/.base
+
+clean:
+	rm -rf $(VENV) mixtree-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

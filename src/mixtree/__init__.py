@@ -1,0 +1,72 @@
+"""Find the mixture of training sources, and the model, that do best on a target unlike any of them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mixtree.algorithms import Setting as Setting
+    from mixtree.algorithms import make_search as make_search
+    from mixtree.data.sources import Problem as Problem
+    from mixtree.data.sources import Rows as Rows
+    from mixtree.data.sources import Sources as Sources
+    from mixtree.errors import DataError as DataError
+    from mixtree.errors import InputError as InputError
+    from mixtree.errors import MixtreeError as MixtreeError
+    from mixtree.errors import SearchError as SearchError
+    from mixtree.errors import TrainingError as TrainingError
+    from mixtree.search import Search as Search
+    from mixtree.search import TreeSearch as TreeSearch
+    from mixtree.search import Trial as Trial
+    from mixtree.simplex import Cell as Cell
+    from mixtree.simplex import Mixture as Mixture
+    from mixtree.study import Result as Result
+    from mixtree.study import run as run
+    from mixtree.trainer import Evaluation as Evaluation
+    from mixtree.trainer import Job as Job
+    from mixtree.trainer import Trainer as Trainer
+    from mixtree.tree import Node as Node
+    from mixtree.tree import Tree as Tree
+
+# Names are imported when they are first used: the command line answers at once, and nobody waits for numpy.
+_PUBLIC = {
+    "Cell": "mixtree.simplex",
+    "DataError": "mixtree.errors",
+    "Evaluation": "mixtree.trainer",
+    "InputError": "mixtree.errors",
+    "Job": "mixtree.trainer",
+    "MixtreeError": "mixtree.errors",
+    "Mixture": "mixtree.simplex",
+    "Node": "mixtree.tree",
+    "Problem": "mixtree.data.sources",
+    "Result": "mixtree.study",
+    "Rows": "mixtree.data.sources",
+    "Search": "mixtree.search",
+    "SearchError": "mixtree.errors",
+    "Setting": "mixtree.algorithms",
+    "Sources": "mixtree.data.sources",
+    "Trainer": "mixtree.trainer",
+    "TrainingError": "mixtree.errors",
+    "Tree": "mixtree.tree",
+    "TreeSearch": "mixtree.search",
+    "Trial": "mixtree.search",
+    "make_search": "mixtree.algorithms",
+    "run": "mixtree.study",
+}
+
+__all__ = [*sorted(_PUBLIC), "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("mixtree")
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'mixtree' has no attribute {name!r}")
+    return getattr(import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

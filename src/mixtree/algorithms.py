@@ -1,0 +1,97 @@
+"""Algorithms by the ids that every comparison knows: ``mixmatch-bisect+commit``, ``uniform+decay`` …"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
+
+from mixtree import baselines
+from mixtree.errors import InputError
+from mixtree.partition import PARTITIONS
+from mixtree.schedules import Schedule
+from mixtree.search import Search, TreeSearch
+from mixtree.simplex import Mixture
+
+MIXMATCH = {
+    "mixmatch-ch": "halve",
+    "mixmatch-chp": "halve_polytope",
+    "mixmatch-dp": "delaunay",
+    "mixmatch-bisect": "bisect",
+}
+COMMIT_SHARE = 0.5
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Setting:
+    """What an algorithm may know before it starts: sources, budget, and the options of the tree search."""
+
+    names: tuple[str, ...]
+    sizes: NDArray[Any]
+    budget: int
+    steps: int | Schedule
+    seed: int = 0
+    alpha: Mixture | None = None
+    minimum: Sequence[float] | None = None
+    maximum: Sequence[float] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def make_search(algorithm: str, setting: Setting) -> Search:
+    """The search behind an algorithm id.
+
+    >>> import numpy as np
+    >>> setting = Setting(("a", "b"), np.array([10, 30]), budget=40, steps=5)
+    >>> make_search("pooled", setting).ask()[0].mixture
+    array([0.25, 0.75])
+    """
+    name, _, suffix = algorithm.partition("+")
+    if name in MIXMATCH and suffix in ("", "commit"):
+        return _tree_search(MIXMATCH[name], setting, commit=suffix == "commit")
+    if suffix not in ("", "decay"):
+        raise _unknown(algorithm, setting)
+    if (setting.minimum is not None or setting.maximum is not None) and name not in ("validation", "genie"):
+        raise InputError(
+            f"{algorithm}: minimum and maximum weights bound a search, and this baseline's mixture is fixed; "
+            f"leave them out or choose one of {', '.join(MIXMATCH)}"
+        )
+    count, budget, decay = len(setting.names), setting.budget, suffix == "decay"
+    if name == "uniform":
+        return baselines.uniform(count, budget=budget, decay=decay)
+    if name == "pooled":
+        return baselines.pooled(setting.sizes, budget=budget, decay=decay)
+    if name == "validation":
+        return baselines.validation(count, budget=budget, decay=decay)
+    if name == "genie":
+        return baselines.genie(setting.alpha, budget=budget, decay=decay)
+    if name.startswith("only:"):
+        source = name.removeprefix("only:")
+        if source not in setting.names:
+            known = ", ".join(map(repr, setting.names))
+            raise InputError(f"{algorithm}: unknown source {source!r}; the sources are {known}")
+        return baselines.only(setting.names.index(source), count, budget=budget, decay=decay)
+    raise _unknown(algorithm, setting)
+
+
+def known_algorithms(names: Sequence[str]) -> list[str]:
+    """All ids for sources of these names."""
+    mixing = ["uniform", "pooled", *(f"only:{name}" for name in names), "validation", "genie"]
+    searches = [name + suffix for name in MIXMATCH for suffix in ("", "+commit")]
+    return searches + [name + suffix for name in mixing for suffix in ("", "+decay")]
+
+
+def _tree_search(partition: str, setting: Setting, *, commit: bool) -> TreeSearch:
+    partitioning = PARTITIONS[partition]
+    root = partitioning.root(len(setting.names), minimum=setting.minimum, maximum=setting.maximum)
+    options: dict[str, Any] = {"commit": COMMIT_SHARE if commit else 0.0, **setting.options}
+    return TreeSearch(
+        root, partitioning.split, budget=setting.budget, steps=setting.steps, seed=setting.seed, **options
+    )
+
+
+def _unknown(algorithm: str, setting: Setting) -> InputError:
+    return InputError(
+        f"unknown algorithm {algorithm!r}; the algorithms are {', '.join(known_algorithms(setting.names))}"
+    )

@@ -1,0 +1,124 @@
+"""The obvious ways to spend a budget, each a Search: a chain of stages on fixed mixtures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mixtree.errors import InputError, SearchError, TrainingError
+from mixtree.search import ALL_DIVERGED, Ledger, Trial
+from mixtree.simplex import Mixture, as_mixture, uniform_mixture
+from mixtree.trainer import Evaluation
+from mixtree.tree import Node, Path, Tree
+
+DECAY_SHARE, DECAY_LR = 0.5, 0.1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Stage:
+    """So many steps on one mixture."""
+
+    mixture: Mixture
+    steps: int
+    lr_scale: float = 1.0
+    phase: str = "train"
+
+
+class Chain:
+    """Stages one after the other, each continuing the model before it; returns the last finite one."""
+
+    rule = "last"
+
+    def __init__(self, stages: Sequence[Stage], *, budget: int | None = None) -> None:
+        total = sum(stage.steps for stage in stages)
+        self._ledger = Ledger(total if budget is None else budget)
+        self._stages = [stage for stage in stages if stage.steps > 0]
+        if total > self._ledger.budget:
+            raise InputError(f"the stages take {total} steps, more than the budget of {budget}")
+        self._next = 0
+        self._last: Node | None = None
+
+    @property
+    def tree(self) -> Tree:
+        return self._ledger.tree
+
+    @property
+    def budget(self) -> int:
+        return self._ledger.budget
+
+    @property
+    def spent(self) -> int:
+        return self._ledger.spent
+
+    def ask(self) -> list[Trial]:
+        self._ledger.check_ready()
+        if self._next == len(self._stages):
+            return []
+        stage, path = self._stages[self._next], (0,) * self._next
+        self._next += 1
+        trial = Trial(path, stage.mixture, stage.steps, lr_scale=stage.lr_scale, phase=stage.phase)
+        return self._ledger.hand_out([trial])
+
+    def tell(self, trial: Trial, evaluation: Evaluation) -> None:
+        for node in self._ledger.record(trial, evaluation):
+            if node.diverged:
+                self._next = len(self._stages)  # a diverged model has nothing to continue
+            else:
+                self._last = node
+
+    def best(self) -> Node:
+        if self._last is None:
+            if self.tree:
+                raise TrainingError(ALL_DIVERGED)
+            raise SearchError("nothing has been evaluated yet: ask, train and tell first")
+        return self._last
+
+    def needed(self, path: Path) -> bool:
+        return self._last is not None and path == self._last.path
+
+
+def fixed(mixture: ArrayLike, *, budget: int, decay: bool = False) -> Chain:
+    """SGD on one mixture for the whole budget; with ``decay`` the last half at step size × 0.1.
+
+    >>> [trial.steps for trial in fixed([0.5, 0.5], budget=100, decay=True).ask()]
+    [50]
+    """
+    alpha = as_mixture(mixture)
+    last = int(budget * DECAY_SHARE) if decay else 0
+    stages = [Stage(alpha, budget - last), Stage(alpha, last, DECAY_LR, "decay")]
+    return Chain(stages, budget=budget)
+
+
+def uniform(sources: int, *, budget: int, decay: bool = False) -> Chain:
+    """1/K per source."""
+    return fixed(uniform_mixture(sources), budget=budget, decay=decay)
+
+
+def pooled(sizes: ArrayLike, *, budget: int, decay: bool = False) -> Chain:
+    """Every source in proportion to its number of rows."""
+    counts = np.asarray(sizes, dtype=np.float64)
+    if counts.ndim != 1 or counts.size == 0 or counts.min() < 1:
+        raise InputError(f"source sizes must be row counts of at least 1, one per source; got {sizes!r}")
+    return fixed(counts / counts.sum(), budget=budget, decay=decay)
+
+
+def only(source: int, sources: int, *, budget: int, decay: bool = False) -> Chain:
+    """One source alone."""
+    if not 0 <= source < sources:
+        raise InputError(f"there is no source {source}: they are numbered 0 … {sources - 1}")
+    return fixed(np.eye(sources)[source], budget=budget, decay=decay)
+
+
+def validation(sources: int, *, budget: int, decay: bool = False) -> Chain:
+    """The target's validation rows alone: all weight on source K+1."""
+    return fixed(np.eye(sources + 1)[sources], budget=budget, decay=decay)
+
+
+def genie(alpha: ArrayLike | None, *, budget: int, decay: bool = False) -> Chain:
+    """The target's true mixture, where it is known."""
+    if alpha is None:
+        raise InputError("genie trains on the target's true mixture, which is not known here; leave it out")
+    return fixed(alpha, budget=budget, decay=decay)

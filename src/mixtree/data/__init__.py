@@ -1,0 +1,1 @@
+"""Sources, sampling, tables and problems with known answers."""

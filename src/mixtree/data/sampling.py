@@ -1,0 +1,93 @@
+"""Which rows a node trains on: drawn from its mixture in one block, reproducible from its seed alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mixtree.errors import InputError
+from mixtree.simplex import Mixture
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Cursor:
+    """How far a model has read in every source; it travels with the model.
+
+    ``drawn`` counts the rows that were drawn per source; ``order`` seeds the shuffles of a model that reads
+    without replacement.
+    """
+
+    drawn: NDArray[np.int64]
+    order: int
+
+
+class Sampler:
+    """Draws rows of K sources, laid one after the other in one table, by a mixture's weights."""
+
+    def __init__(self, sizes: Sequence[int] | NDArray[np.int64], *, replacement: bool = True) -> None:
+        self.sizes = np.asarray(sizes, dtype=np.int64)
+        if self.sizes.ndim != 1 or self.sizes.size == 0 or self.sizes.min() < 1:
+            raise InputError(f"every source needs at least one row to draw from; got sizes {list(sizes)}")
+        self.offsets = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
+        self.replacement = replacement
+
+    def start(self, seed: int) -> Cursor:
+        """A cursor that has read nothing."""
+        return Cursor(np.zeros(len(self.sizes), dtype=np.int64), seed)
+
+    def draw(
+        self, mixture: Mixture, count: int, *, seed: int, cursor: Cursor
+    ) -> tuple[NDArray[np.int64], Cursor]:
+        """Positions of ``count`` rows, each from a source drawn by the mixture, and the moved cursor.
+
+        A mixture shorter than the number of sources gives the last ones weight 0.
+        """
+        weights = self._padded(mixture)
+        random = np.random.Generator(np.random.PCG64(seed))
+        # Inverse of the cumulated weights: exact for any K, no tables. Sources of weight 0 are never hit, not
+        # even by rounding at the upper end.
+        edges = np.cumsum(weights)
+        last = int(np.flatnonzero(weights)[-1])
+        source = np.minimum(np.searchsorted(edges, random.random(count) * edges[-1], side="right"), last)
+        drawn = np.bincount(source, minlength=len(self.sizes)).astype(np.int64)
+        if self.replacement:
+            within = (random.random(count) * self.sizes[source]).astype(np.int64)
+        else:
+            within = self._next_in_order(source, drawn, cursor)
+        return self.offsets[source] + within, Cursor(cursor.drawn + drawn, cursor.order)
+
+    def epochs(self, cursor: Cursor) -> NDArray[np.float64]:
+        """How often each source's rows were read on average."""
+        return cursor.drawn / self.sizes
+
+    def _next_in_order(
+        self, source: NDArray[np.int64], drawn: NDArray[np.int64], cursor: Cursor
+    ) -> NDArray[np.int64]:
+        within = np.empty(len(source), dtype=np.int64)
+        for k in np.flatnonzero(drawn):
+            epochs, places = np.divmod(cursor.drawn[k] + np.arange(drawn[k]), self.sizes[k])
+            rows = np.empty(drawn[k], dtype=np.int64)
+            for epoch in np.unique(epochs):
+                now = epochs == epoch
+                rows[now] = _shuffle(cursor.order, int(k), int(epoch), int(self.sizes[k]))[places[now]]
+            within[source == k] = rows
+        return within
+
+    def _padded(self, mixture: Mixture) -> Mixture:
+        missing = len(self.sizes) - len(mixture)
+        if missing < 0:
+            raise InputError(
+                f"the mixture has {len(mixture)} weights but there are {len(self.sizes)} sources"
+            )
+        return mixture if missing == 0 else np.concatenate([mixture, np.zeros(missing)])
+
+
+@lru_cache(maxsize=256)
+def _shuffle(order: int, source: int, epoch: int, size: int) -> NDArray[np.int64]:
+    shuffled = np.random.default_rng([order, source, epoch]).permutation(size).astype(np.int64)
+    shuffled.flags.writeable = False
+    return shuffled

@@ -1,0 +1,140 @@
+"""Labelled rows: the K training sources and the target's validation rows, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mixtree.errors import DataError
+from mixtree.simplex import Mixture
+
+TARGET = "target"
+"""The name under which the target's own rows appear as source K+1."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Rows:
+    """Features and labels of some rows: ``x`` (n, d) dense or CSR, ``y`` (n,) class numbers or targets."""
+
+    x: Any
+    y: NDArray[Any]
+
+    def __len__(self) -> int:
+        return int(self.x.shape[0])
+
+    def take(self, index: NDArray[Any]) -> Rows:
+        """The rows at these positions."""
+        return Rows(self.x[index], self.y[index])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Sources:
+    """K named training sources and the target's validation rows.
+
+    ``classes`` is the number of classes of a classification (labels 0 … classes−1), 0 for a regression.
+    """
+
+    names: tuple[str, ...]
+    rows: tuple[Rows, ...]
+    validation: Rows
+    classes: int
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @classmethod
+    def from_dict(
+        cls, rows: Mapping[str, tuple[Any, Any] | Rows], validation: tuple[Any, Any] | Rows, *, classes: int
+    ) -> Sources:
+        """Sources from ``{name: (x, y)}`` and validation ``(x, y)``."""
+        return cls(
+            tuple(rows),
+            tuple(_as_rows(part, f"source {name!r}") for name, part in rows.items()),
+            _as_rows(validation, "validation"),
+            classes,
+        )
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Rows per source."""
+        return np.array([len(part) for part in self.rows], dtype=np.int64)
+
+    @property
+    def features(self) -> int:
+        """Number of columns of x."""
+        return int(self.validation.x.shape[1])
+
+    def index(self, name: str) -> int:
+        """Position of the source of this name."""
+        if name not in self.names:
+            raise DataError(f"unknown source {name!r}; the sources are {', '.join(map(repr, self.names))}")
+        return self.names.index(name)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Problem:
+    """Sources with what only a report may read: test rows and, where known, the target's true mixture."""
+
+    name: str
+    sources: Sources
+    test: Rows
+    alpha: Mixture | None = None
+
+
+def _as_rows(part: tuple[Any, Any] | Rows, where: str) -> Rows:
+    if isinstance(part, Rows):
+        return part
+    x, y = part
+    if not hasattr(x, "tocsr"):
+        x = np.asarray(x)
+        if x.ndim != 2:
+            raise DataError(f"{where}: features must be a table (rows × columns); got shape {x.shape}")
+    return Rows(x, np.asarray(y))
+
+
+def _check(sources: Sources) -> None:
+    if not sources.names:
+        raise DataError("there are no sources: give at least one")
+    if len(set(sources.names)) != len(sources.names):
+        raise DataError(f"source names must differ; got {', '.join(sources.names)}")
+    if len(sources.names) != len(sources.rows):
+        raise DataError(f"{len(sources.names)} names but {len(sources.rows)} sources")
+    width = sources.validation.x.shape[1]
+    parts: Sequence[tuple[str, Rows]] = [
+        *((f"source {name!r}", part) for name, part in zip(sources.names, sources.rows, strict=True)),
+        ("validation", sources.validation),
+    ]
+    for where, part in parts:
+        _check_rows(part, where, width=width, classes=sources.classes)
+
+
+def _check_rows(part: Rows, where: str, *, width: int, classes: int) -> None:
+    if len(part) == 0:
+        raise DataError(f"{where} has no rows: leave it out or give it some")
+    if part.y.shape != (len(part),):
+        raise DataError(f"{where}: {len(part)} rows but labels of shape {part.y.shape}; one per row, please")
+    if part.x.shape[1] != width:
+        raise DataError(f"{where} has {part.x.shape[1]} columns but validation has {width}: they must match")
+    values = part.x.data if hasattr(part.x, "tocsr") else part.x
+    if not np.issubdtype(values.dtype, np.number):
+        raise DataError(f"{where}: features must be numbers, not {values.dtype}; encode text columns first")
+    if not np.all(np.isfinite(values)):
+        raise DataError(f"{where}: features hold NaN or infinite values; impute or drop them first")
+    if classes:
+        if not np.issubdtype(part.y.dtype, np.integer):
+            raise DataError(
+                f"{where}: class labels must be whole numbers 0 … {classes - 1}, not {part.y.dtype}"
+            )
+        if part.y.min() < 0 or part.y.max() >= classes:
+            raise DataError(
+                f"{where}: class labels must lie in 0 … {classes - 1}; found {part.y.min()} … {part.y.max()}"
+            )
+    elif not np.issubdtype(part.y.dtype, np.number) or not np.all(np.isfinite(part.y)):
+        raise DataError(f"{where}: regression targets must be finite numbers")

@@ -1,0 +1,30 @@
+"""What can go wrong, said for people: what happened, where, what to do."""
+
+from __future__ import annotations
+
+
+class MixtreeError(Exception):
+    """Base of every error that mixtree raises on purpose."""
+
+
+class InputError(MixtreeError, ValueError):
+    """An argument, a mixture, a constraint or a setting that cannot work."""
+
+
+class DataError(InputError):
+    """Rows, labels or files that cannot be used as they are."""
+
+
+class SearchError(MixtreeError):
+    """A search used out of order, or one that cannot go on."""
+
+
+class TrainingError(MixtreeError):
+    """A trainer that failed, or a study in which every model diverged."""
+
+
+class MissingExtraError(MixtreeError, ImportError):
+    """A feature whose optional packages are not installed."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs optional packages: pip install 'mixtree[{extra}]'")

@@ -1,0 +1,60 @@
+"""What happens in a study, as values. Progress bars, loggers and trackers listen; nothing else prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mixtree.search import Trial
+from mixtree.tree import Node
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StudyStarted:
+    """A study begins, or goes on where it was interrupted."""
+
+    study: str
+    budget: int
+    spent: int = 0
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RoundAsked:
+    """The search asked for these trials; they are trained next."""
+
+    study: str
+    number: int
+    trials: tuple[Trial, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NodeEvaluated:
+    """A node was trained and evaluated; ``best`` is the smallest value so far."""
+
+    study: str
+    node: Node
+    spent: int
+    best: float
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NodeDiverged:
+    """A warning: a node's loss is not finite. It counts as worst and is never expanded."""
+
+    study: str
+    node: Node
+    message: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StudyFinished:
+    """A study ended; ``reason`` says why."""
+
+    study: str
+    best: Node
+    spent: int
+    reason: str
+
+
+Event = StudyStarted | RoundAsked | NodeEvaluated | NodeDiverged | StudyFinished
+Listener = Callable[[Event], None]

@@ -1,0 +1,1 @@
+"""Comparisons of algorithms: the demo, the paper's experiments."""

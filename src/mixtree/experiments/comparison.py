@@ -1,0 +1,160 @@
+"""A fair comparison: algorithms at the same budget, on the same data, from the same initial models."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mixtree.algorithms import Setting, make_search
+from mixtree.data.sources import TARGET, Problem
+from mixtree.errors import TrainingError
+from mixtree.events import Listener
+from mixtree.metrics import Metric, check_metric
+from mixtree.search import Search
+from mixtree.seeds import derive_seed
+from mixtree.study import Result, run
+from mixtree.trainer import Trainer
+
+
+class PredictingTrainer(Trainer[Any], Protocol):
+    """A trainer whose models can predict rows that it was not given."""
+
+    def predict(self, state: Any, x: Any) -> NDArray[Any]:
+        """Class probabilities (n, classes), or (n,) for a regression."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One algorithm on one repeat."""
+
+    algorithm: str
+    repeat: int
+    value: float
+    val_score: float
+    test_score: float
+    mixture: dict[str, float]
+    budget: int
+    spent: dict[str, int]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One algorithm over its repeats."""
+
+    algorithm: str
+    repeats: int
+    score: float
+    sd: float
+    mixture: dict[str, float]
+    spent: float
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Rules:
+    """What is the same for every run of a comparison."""
+
+    budget: int
+    steps: int
+    metric: Metric
+    options: dict[str, Any] = field(default_factory=dict)
+    """Options of the tree search."""
+
+    def search(self, algorithm: str, problem: Problem, *, seed: int = 0) -> Search:
+        """The algorithm, ready to run on the problem."""
+        names, sizes = problem.sources.names, problem.sources.sizes
+        setting = Setting(
+            names, sizes, self.budget, self.steps, seed=seed, alpha=problem.alpha, options=self.options
+        )
+        return make_search(algorithm, setting)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Finished:
+    algorithm: str
+    repeat: int
+    trainer: PredictingTrainer
+    result: Result[Any] | None
+    seconds: float
+
+
+def compare(
+    problems: Sequence[Problem],
+    algorithms: Sequence[str],
+    *,
+    make_trainer: Callable[[Problem], PredictingTrainer],
+    rules: Rules,
+    listeners: Sequence[Listener] = (),
+) -> list[Run]:
+    """Run every algorithm on every problem (one per repeat); test rows are read once all training is over."""
+    for problem in problems:  # what cannot work fails here, before any training
+        check_metric(rules.metric, problem.sources.validation.y, problem.sources.classes)
+        for algorithm in algorithms:
+            rules.search(algorithm, problem)
+    finished = []
+    for repeat, problem in enumerate(problems):
+        trainer = make_trainer(problem)
+        for algorithm in algorithms:
+            started = time.perf_counter()
+            # The same initial model for all algorithms of a repeat, but a stream of its own for each.
+            seed = derive_seed(repeat, (crc32(algorithm.encode()),))
+            search = rules.search(algorithm, problem, seed=seed)
+            name = f"{algorithm}/{repeat}"
+            try:
+                result = run(search, trainer, seed=seed, init_seed=repeat, study=name, listeners=listeners)
+            except TrainingError:
+                result = None  # all its models diverged: that is its score, no reason to stop the others
+            finished.append(_Finished(algorithm, repeat, trainer, result, time.perf_counter() - started))
+    return [_report(each, problems[each.repeat], rules) for each in finished]
+
+
+def _report(each: _Finished, problem: Problem, rules: Rules) -> Run:
+    val = test = float("nan")
+    if each.result is None:
+        return Run(each.algorithm, each.repeat, float("inf"), val, test, {}, rules.budget, {}, each.seconds)
+    sources, predict, state = problem.sources, each.trainer.predict, each.result.state
+    val = rules.metric(sources.validation.y, predict(state, sources.validation.x))
+    test = rules.metric(problem.test.y, predict(state, problem.test.x))
+    mixture = dict(zip((*sources.names, TARGET), each.result.mixture.tolist(), strict=False))
+    return Run(
+        each.algorithm,
+        each.repeat,
+        each.result.value,
+        val,
+        test,
+        mixture,
+        rules.budget,
+        each.result.spent,
+        each.seconds,
+    )
+
+
+def summarise(runs: Sequence[Run]) -> list[Summary]:
+    """Mean and standard deviation of the test score per algorithm, in the order of the runs."""
+    summaries = []
+    for name in dict.fromkeys(each.algorithm for each in runs):
+        own = [each for each in runs if each.algorithm == name]
+        scores = np.array([each.test_score for each in own])
+        names = list(dict.fromkeys(source for each in own for source in each.mixture))
+        mixture = {
+            source: float(np.mean([each.mixture.get(source, 0.0) for each in own])) for source in names
+        }
+        summaries.append(
+            Summary(
+                name,
+                len(own),
+                float(scores.mean()),
+                float(scores.std(ddof=1)) if len(own) > 1 else float("nan"),
+                mixture,
+                float(np.mean([sum(each.spent.values()) for each in own])),
+                float(np.mean([each.seconds for each in own])),
+            )
+        )
+    return summaries

@@ -1,0 +1,73 @@
+"""A comparison on disk: CSV of every run, JSON of runs and summary, a figure."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from mixtree.experiments.comparison import Run, Summary
+
+
+def write_comparison(
+    folder: Path, runs: Sequence[Run], summaries: Sequence[Summary], *, metric: str, title: str
+) -> list[Path]:
+    """Write runs.csv, summary.csv, results.json and scores.png."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / name for name in ("summary.csv", "runs.csv", "results.json", "scores.png")]
+    _write_csv(files[0], [_flat(asdict(each)) for each in summaries])
+    _write_csv(files[1], [_flat(asdict(each)) for each in runs])
+    results = {"metric": metric, "runs": _plain(runs), "summary": _plain(summaries)}
+    files[2].write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    _write_figure(files[3], summaries, metric=metric, title=title)
+    return files
+
+
+def _plain(rows: Sequence[Run] | Sequence[Summary]) -> list[dict[str, Any]]:
+    # JSON has no NaN: a score that does not exist is null.
+    return [
+        {
+            key: None if isinstance(value, float) and not isfinite(value) else value
+            for key, value in asdict(row).items()
+        }
+        for row in rows
+    ]
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in row.items():
+        if isinstance(value, dict):
+            flat.update({f"{key}_{inner}": number for inner, number in value.items()})
+        else:
+            flat[key] = value
+    return flat
+
+
+def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns, restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _write_figure(path: Path, summaries: Sequence[Summary], *, metric: str, title: str) -> None:
+    from matplotlib.figure import Figure
+
+    shown = [each for each in summaries if isfinite(each.score)]
+    figure = Figure(figsize=(7.0, 0.8 + 0.32 * len(shown)), layout="constrained")
+    axes = figure.add_subplot()
+    for place, each in enumerate(reversed(shown)):
+        colour = "tab:orange" if each.algorithm.startswith("mixmatch") else "tab:blue"
+        sd = each.sd if isfinite(each.sd) else 0.0
+        axes.errorbar(each.score, place, xerr=sd, fmt="o", color=colour, capsize=3)
+    axes.set_yticks(range(len(shown)), [each.algorithm for each in reversed(shown)])
+    axes.set_xlabel(f"{metric} on test rows, mean ± sd")
+    axes.set_title(title)
+    axes.grid(axis="x", alpha=0.3)
+    figure.savefig(path, dpi=150)

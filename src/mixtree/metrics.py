@@ -1,0 +1,492 @@
+"""Scores of predictions: losses, accuracy, AUROC, Hand–Till, MAE …, for one model or a round of models.
+
+Predictions are class probabilities (n, classes) for a classification and (n,) numbers for a regression;
+a round of M models stacks them along a first axis. A model with a NaN or infinite prediction scores NaN.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mixtree.errors import DataError, InputError
+
+Floats: TypeAlias = NDArray[np.float64]
+Array: TypeAlias = NDArray[Any]
+Flags: TypeAlias = NDArray[np.bool_]
+Batched: TypeAlias = Callable[[Array, Array], Floats]
+
+_BLOCK = 1 << 16
+"""Scores ranked in one go: the working arrays stay in cache, and memory stays bounded."""
+
+_NOT_PROBABILITIES = 1e-2
+"""How far from 1 the probabilities of a row may sum: half precision passes, logits do not."""
+
+
+class AbsentClassWarning(UserWarning):
+    """Some classes have no rows among the labels, so a metric leaves their pairs out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A named score with a direction: called with labels and one model's predictions it gives a float.
+
+    ``values`` maps labels (n,) and finite predictions of M models to (M,) scores. ``contributions`` maps them
+    to (M, n) terms: to first order the score moves with their mean (with the sum of their means per class if
+    ``by_class``), so that standard errors come from their spread. Without them standard errors are NaN.
+
+    >>> AUROC([0, 1, 1], [[0.9, 0.1], [0.4, 0.6], [0.95, 0.05]])
+    0.5
+    """
+
+    name: str
+    higher_is_better: bool
+    values: Batched
+    task: Literal["classification", "regression", "any"] = "any"
+    contributions: Batched | None = None
+    by_class: bool = False
+
+    def __call__(self, y: ArrayLike, predictions: ArrayLike) -> float:
+        """The score of one model."""
+        return float(self.batch(y, _floats(predictions)[None])[0])
+
+    def batch(self, y: ArrayLike, predictions: ArrayLike) -> Floats:
+        """The scores (M,) of M models, each the same as it would be alone."""
+        labels, stack, finite = self._checked(y, predictions)
+        return _where(finite, stack, partial(self.values, labels))
+
+    def standard_error(self, y: ArrayLike, predictions: ArrayLike) -> float:
+        """The standard error of one model's score over the draw of the rows; NaN where it is not known."""
+        return float(self.standard_errors(y, _floats(predictions)[None])[0])
+
+    def standard_errors(self, y: ArrayLike, predictions: ArrayLike) -> Floats:
+        """The standard errors (M,) of M models' scores."""
+        labels, stack, finite = self._checked(y, predictions)
+        return _where(finite, stack, lambda good: self._spread(labels, self._terms(labels, good)))
+
+    def paired_error(self, y: ArrayLike, predictions: ArrayLike, others: ArrayLike) -> float:
+        """The standard error of the difference between two models' scores on the same rows."""
+        pair = _floats(predictions), _floats(others)
+        if pair[0].shape != pair[1].shape:
+            raise InputError(
+                f"predictions of shapes {pair[0].shape} and {pair[1].shape} are not of the same rows"
+            )
+        labels, stack, finite = self._checked(y, np.stack(pair))
+        if not finite.all():
+            return float("nan")
+        first, second = self._terms(labels, stack)
+        return float(self._spread(labels, (first - second)[None])[0])
+
+    def signed(self, value: float) -> float:
+        """The value as a search wants it, smaller is better: higher-is-better scores are negated."""
+        return -value if self.higher_is_better else value
+
+    def _checked(self, y: ArrayLike, predictions: ArrayLike) -> tuple[Array, Array, Flags]:
+        """Labels, stacked predictions, and which models have finite predictions only."""
+        labels, stack = np.asarray(y), _floats(predictions)
+        wanted = {"classification": (3,), "regression": (2,), "any": (2, 3)}[self.task]
+        if labels.ndim != 1 or stack.ndim not in wanted or stack.shape[1] != len(labels):
+            form = "(rows,)" if self.task == "regression" else "(rows, classes)"
+            raise InputError(
+                f"metric {self.name!r}: labels of shape {labels.shape} and predictions of shape "
+                f"{stack.shape[1:]} per model do not fit; predictions must be {form}"
+            )
+        if not len(labels):
+            raise DataError(f"metric {self.name!r}: there are no rows to score")
+        if self.task == "classification":
+            what = f"metric {self.name!r}"
+            return _class_labels(labels, stack.shape[2], what), stack, _check_probabilities(stack, what)
+        return labels, stack, np.asarray(np.isfinite(stack).reshape(len(stack), -1).all(axis=1))
+
+    def _terms(self, labels: Array, stack: Array) -> Floats:
+        if self.contributions is None:
+            return np.full(stack.shape[:2], np.nan)
+        return self.contributions(labels, stack)
+
+    def _spread(self, labels: Array, terms: Floats) -> Floats:
+        if not self.by_class:
+            return mean_and_error(terms)[1]
+        parts = [mean_and_error(terms[:, labels == label])[1] ** 2 for label in np.unique(labels)]
+        return np.asarray(np.sqrt(np.sum(parts, axis=0)), dtype=np.float64)
+
+
+def row_losses(y: ArrayLike, predictions: ArrayLike, classes: int) -> Floats:
+    """The loss of each row, (n,) or (M, n): cross-entropy, or squared error if ``classes`` is 0.
+
+    A probability of zero counts as the smallest normal number of its type, so that its loss is finite.
+    """
+    labels, given = np.asarray(y), _floats(predictions)
+    form = (len(labels), classes) if classes else (len(labels),)
+    if not len(labels) or given.shape not in (form, given.shape[:1] + form):
+        raise InputError(f"predictions of shape {given.shape} do not fit: one model's must be {form}")
+    stack = given.reshape(-1, *form)
+    if classes:
+        rows = _log_rows(_class_labels(labels, classes, "row losses"), stack)
+    else:
+        rows = _squared_rows(labels, stack)
+    return rows.reshape(given.shape[: given.ndim - 1 if classes else None])
+
+
+def mean_and_error(rows: ArrayLike) -> tuple[Floats, Floats]:
+    """The mean over the last axis and its standard error sd/√n (NaN for a single row).
+
+    >>> mean, error = mean_and_error([1.0, 2.0, 3.0])
+    >>> float(mean), round(float(error), 4)
+    (2.0, 0.5774)
+    """
+    terms = np.ascontiguousarray(rows, dtype=np.float64)
+    n = terms.shape[-1]
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        mean = terms.mean(axis=-1)
+        square = np.square(terms - mean[..., None]).sum(axis=-1)
+        return mean, np.sqrt(np.divide(square, n * (n - 1.0)))
+
+
+def worst_source(parts: Sequence[tuple[ArrayLike, ArrayLike]], metric: Metric) -> float:
+    """The worst of a metric's values over sources, each given as (labels, predictions); NaN if one is NaN.
+
+    >>> worst_source([([1.0, 2.0], [1.0, 2.0]), ([1.0, 2.0], [1.0, 5.0])], MAE)
+    1.5
+    """
+    if not len(parts):
+        raise InputError(f"the worst source by {metric.name!r} needs at least one source's predictions")
+    values = []
+    for number, (y, predictions) in enumerate(parts):
+        try:
+            values.append(metric(y, predictions))
+        except InputError as error:
+            raise type(error)(f"source {number}: {error}") from error
+    return float(np.min(values) if metric.higher_is_better else np.max(values))
+
+
+def mae_in_units(inverse: Callable[[Any], Any], *, name: str) -> Metric:
+    """The mean absolute error after an elementwise ``inverse`` of the transformation of the labels.
+
+    >>> mae_in_units(np.exp2, name="price")([0.0], [3.0])
+    7.0
+    """
+    return _mean(name, False, partial(_absolute_rows, inverse=inverse), "regression")
+
+
+def default_metric(classes: int) -> Metric:
+    """The metric of a task for which none was chosen: AUROC for classes, RMSE for a regression."""
+    return as_metric("auroc" if classes else "rmse", classes=classes)
+
+
+def as_metric(
+    metric: Metric | str | Callable[[Any, Any], float],
+    *,
+    classes: int,
+    higher_is_better: bool | None = None,
+    name: str | None = None,
+) -> Metric:
+    """The metric meant by a name, a metric, or a callable (labels, predictions) -> number.
+
+    A callable says its direction by ``higher_is_better`` here or by an attribute of that name.
+
+    >>> as_metric("auroc", classes=2).name, as_metric("auroc", classes=4).name
+    ('auroc', 'hand-till')
+    """
+    if isinstance(metric, Metric):
+        _check_task(metric, classes)
+        return metric
+    if isinstance(metric, str):
+        return _by_name(metric, classes)
+    if not callable(metric):
+        raise InputError(f"a metric is a name, a Metric or a function (labels, predictions); got {metric!r}")
+    name = name or str(getattr(metric, "__name__", type(metric).__name__))
+    better = getattr(metric, "higher_is_better", None) if higher_is_better is None else higher_is_better
+    if better is None:
+        raise InputError(
+            f"metric {name!r} does not say its direction: use as_metric({name}, classes={classes}, "
+            f"higher_is_better=True), or False if smaller is better"
+        )
+    return Metric(name, bool(better), partial(_each, metric))
+
+
+def check_metric(metric: Metric, y: ArrayLike, classes: int, *, where: str = "the validation rows") -> None:
+    """Raise, before any training, if the metric cannot be computed on these labels.
+
+    The metric is tried once on made-up predictions, a user's function too.
+    """
+    _check_task(metric, classes)
+    labels = np.asarray(y)
+    rng = np.random.default_rng(0)
+    made_up = rng.dirichlet(np.ones(classes), len(labels)) if classes else rng.permutation(labels)
+    try:
+        metric(labels, made_up)
+    except InputError as error:
+        raise type(error)(f"{where}: {error}") from error
+    except Warning:
+        raise
+    except Exception as error:
+        raise DataError(
+            f"{where}: metric {metric.name!r} fails on their labels with made-up predictions of shape "
+            f"{made_up.shape} ({type(error).__name__}: {error}); correct it or choose another metric"
+        ) from error
+
+
+# ----------------------------------------------------------------------------------------------------- checks
+
+
+def _floats(values: ArrayLike) -> Array:
+    """Floats in row order: sums over rows then give the same bits for a model alone and in a round."""
+    array = np.ascontiguousarray(values)
+    return array if array.dtype.kind == "f" else array.astype(np.float64)
+
+
+def _where(finite: Flags, stack: Array, compute: Callable[[Array], Floats]) -> Floats:
+    """The computed values of the models with finite predictions, NaN for the others."""
+    if finite.all():
+        return compute(stack)
+    values = np.full(len(stack), np.nan)
+    if finite.any():
+        values[finite] = compute(stack[finite])
+    return values
+
+
+def _class_labels(y: Array, classes: int, what: str) -> Array:
+    if y.dtype.kind not in "iu":
+        raise DataError(f"{what}: labels must be whole numbers 0 … {classes - 1}, not {y.dtype}")
+    if y.min() < 0 or y.max() >= classes:
+        raise DataError(
+            f"{what}: labels {y.min()} … {y.max()} but predictions for {classes} classes; "
+            f"labels must lie in 0 … {classes - 1}"
+        )
+    return y.astype(np.intp, copy=False)
+
+
+def _check_probabilities(stack: Array, what: str) -> Flags:
+    """Which models have finite predictions only; an error if those are no probabilities."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = np.einsum("mnc->mn", stack)
+        off = np.abs(total - 1.0) > _NOT_PROBABILITIES
+    known = np.isfinite(total)
+    if (off & known).any():
+        model, row = np.argwhere(off & known)[0]
+        raise InputError(
+            f"{what} needs probabilities, but the predictions of row {row} sum to "
+            f"{total[model, row]:.4g}: apply a softmax to logits first"
+        )
+    return np.asarray(known.all(axis=1))
+
+
+def _check_task(metric: Metric, classes: int) -> None:
+    if metric.task != "any" and metric.task != _task(classes):
+        raise InputError(
+            f"metric {metric.name!r} is for a {metric.task}, but this is a {_task(classes)}; "
+            f"choose one of {', '.join(sorted(_NAMED[_task(classes)]))}"
+        )
+
+
+def _task(classes: int) -> str:
+    return "classification" if classes else "regression"
+
+
+def _by_name(name: str, classes: int) -> Metric:
+    plain = name.lower().replace("_", "-")
+    named = _NAMED[_task(classes)]
+    if plain == "auroc" and classes > 2:
+        return HAND_TILL
+    if plain in named:
+        return named[plain]
+    for others in _NAMED.values():
+        if plain in others:
+            _check_task(others[plain], classes)
+    raise InputError(f"unknown metric {name!r}; for a {_task(classes)} there are {', '.join(sorted(named))}")
+
+
+# -------------------------------------------------------------------------------------------- means over rows
+
+
+def _log_rows(y: Array, stack: Array) -> Floats:
+    models, n, classes = stack.shape
+    chosen = stack.reshape(models, n * classes).take(np.arange(0, n * classes, classes) + y, axis=1)
+    losses = -np.log(np.maximum(chosen, np.finfo(stack.dtype).tiny).astype(np.float64))
+    # An infinite "probability" is a diverged model: never the best loss there is.
+    return np.where(chosen < np.inf, losses, np.nan)
+
+
+def _correct_rows(y: Array, stack: Array) -> Floats:
+    return np.asarray(stack.argmax(axis=2) == y, dtype=np.float64)
+
+
+def _squared_rows(y: Array, stack: Array) -> Floats:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(np.square(stack.astype(np.float64) - y))
+
+
+def _absolute_rows(y: Array, stack: Array, *, inverse: Callable[[Any], Any] | None = None) -> Floats:
+    with np.errstate(over="ignore", invalid="ignore"):
+        predicted, true = stack.astype(np.float64), np.asarray(y, dtype=np.float64)
+        if inverse is not None:
+            predicted, true = inverse(predicted), inverse(true)
+        return np.abs(predicted - true)
+
+
+def _row_mean(y: Array, stack: Array, *, rows: Batched) -> Floats:
+    with np.errstate(over="ignore"):
+        return np.asarray(rows(y, stack).mean(axis=1))
+
+
+def _rmse(y: Array, stack: Array) -> Floats:
+    return np.sqrt(_row_mean(y, stack, rows=_squared_rows))
+
+
+def _rmse_terms(y: Array, stack: Array) -> Floats:
+    """Squared errors over 2·RMSE: the slope of the square root carries the mean's error over."""
+    squares = _squared_rows(y, stack)
+    with np.errstate(invalid="ignore", over="ignore"):
+        root = 2.0 * np.sqrt(squares.mean(axis=1, keepdims=True))
+        return np.asarray(np.divide(squares, root, out=np.zeros_like(squares), where=root != 0.0))
+
+
+def _each(function: Callable[[Any, Any], float], y: Array, stack: Array) -> Floats:
+    """A user's function, one model at a time."""
+    values = [function(y, predictions) for predictions in stack]
+    try:
+        return np.array([float(value) for value in values])
+    except (TypeError, ValueError) as error:
+        raise InputError(f"a metric must return one number; it returned {values[0]!r}") from error
+
+
+def _mean(name: str, higher: bool, rows: Batched, task: Literal["classification", "regression"]) -> Metric:
+    return Metric(name, higher, partial(_row_mean, rows=rows), task, contributions=rows)
+
+
+# ------------------------------------------------------------------------------------------------------ ranks
+# Areas under the curve count pairs. One sort of a column of scores and a running count of the positive rows
+# give, for every row, how many positives lie below it (ties count half), hence all pairs with every class.
+
+
+def _sort(scores: Array) -> tuple[NDArray[np.intp], NDArray[np.intp] | None]:
+    """For scores (B, n): flat positions in rising order, and where tied groups start (None without ties)."""
+    models, n = scores.shape
+    # The default (unstable, vectorised) sort is the fastest; the order inside a tie does not matter.
+    order = scores.argsort(axis=1) + np.arange(0, models * n, n)[:, None]
+    ranked = scores.ravel().take(order)
+    new = np.ones((models, n), dtype=np.bool_)
+    np.not_equal(ranked[:, 1:], ranked[:, :-1], out=new[:, 1:])
+    return order, None if new.all() else np.flatnonzero(new)
+
+
+def _twice_below(weights: Array, starts: NDArray[np.intp] | None) -> Array:
+    """Twice the weight below each place of a ranked (B, n) array, half of its tied group's included."""
+    total = weights.cumsum(axis=1)
+    if starts is None:
+        return np.asarray(2 * total - weights)
+    ends = np.append(starts[1:], weights.size) - 1
+    flat = total.ravel()
+    group = flat[starts] - weights.ravel()[starts] + flat[ends]
+    return np.repeat(group, ends - starts + 1).reshape(weights.shape)
+
+
+def _areas(scores: Array, y: Array, positive: Array, counts: Array) -> Floats:
+    """A(positive[b] | j) by scores[b], (B, classes): how often a positive ranks above a row of class j."""
+    block, classes = max(1, _BLOCK // len(y)), len(counts)
+    sums = np.empty((len(scores), classes))
+    for start in range(0, len(scores), block):
+        part = slice(start, start + block)
+        order, starts = _sort(scores[part])
+        labels = y.take(order - np.arange(0, order.size, len(y))[:, None])
+        below = _twice_below((labels == positive[part, None]).astype(np.int64), starts)
+        cell = labels + np.arange(0, len(order) * classes, classes)[:, None]
+        pairs = np.bincount(cell.ravel(), weights=below.ravel(), minlength=len(order) * classes)
+        sums[part] = pairs.reshape(-1, classes)
+    # Sums of whole numbers are exact, so a model's area does not depend on the models beside it.
+    twice = 2.0 * counts[positive][:, None] * counts
+    return np.asarray((twice - sums) / twice)
+
+
+def _area_terms(scores: Array, y: Array, positive: Array, counts: Array) -> Floats:
+    """DeLong's placements (B, n): each row's share of the areas of positive[b] against all other classes.
+
+    A positive row's term is the sum over the other classes of the fraction of them below it; another row's
+    term is the fraction of the positives above it.
+    """
+    order, starts = _sort(scores)
+    labels = y.take(order - np.arange(0, order.size, len(y))[:, None])
+    member = labels == positive[:, None]
+    weights = 1.0 / counts[labels]
+    others = _twice_below(np.where(member, 0.0, weights), starts)
+    ours = _twice_below(np.where(member, weights, 0.0), starts)
+    terms = np.empty(scores.size)
+    terms[order.ravel()] = np.where(member, others / 2.0, 1.0 - ours / 2.0).ravel()
+    return terms.reshape(scores.shape)
+
+
+def _present(name: str, y: Array, classes: int) -> tuple[NDArray[np.intp], Array]:
+    counts = np.bincount(y, minlength=classes)
+    present = np.flatnonzero(counts)
+    if len(present) < 2:
+        raise DataError(
+            f"metric {name!r} compares classes, but all {len(y)} labels are class {present[0]}: "
+            "add rows of another class, or choose 'log-loss' or 'accuracy'"
+        )
+    return present, counts[present]
+
+
+def _auroc(y: Array, stack: Array, *, area: Callable[..., Floats]) -> Floats:
+    if stack.shape[2] != 2:
+        raise InputError(f"metric 'auroc' is for two classes, not {stack.shape[2]}; choose 'hand-till'")
+    _, counts = _present("auroc", y, 2)
+    return area(np.ascontiguousarray(stack[:, :, 1]), y, np.ones(len(stack), dtype=np.intp), counts)
+
+
+def _auroc_values(y: Array, stack: Array) -> Floats:
+    return _auroc(y, stack, area=_areas)[:, 0]
+
+
+def _hand_till_values(y: Array, stack: Array) -> Floats:
+    models, n, classes = stack.shape
+    present, counts = _present("hand-till", y, classes)
+    c = len(present)
+    if c < classes:
+        absent = sorted(set(range(classes)) - set(present.tolist()))
+        warnings.warn(
+            f"classes {', '.join(map(str, absent))} have no rows among the {n} labels: "
+            "the Hand–Till AUROC is the mean over the pairs of the other classes",
+            AbsentClassWarning,
+            stacklevel=2,
+        )
+        y, stack = np.searchsorted(present, y), stack[:, :, present]
+    scores = stack.transpose(0, 2, 1).reshape(models * c, n)
+    areas = _areas(scores, y, np.tile(np.arange(c), models), counts).reshape(models, c * c)
+    areas[:, :: c + 1] = 0.0
+    return np.asarray(areas.sum(axis=1) / (c * (c - 1)))
+
+
+def _hand_till_terms(y: Array, stack: Array) -> Floats:
+    present, counts = _present("hand-till", y, stack.shape[2])
+    place, c = np.searchsorted(present, y), len(present)
+    terms = np.zeros(stack.shape[:2])
+    for column, label in enumerate(present):
+        positive = np.full(len(stack), column)
+        terms += _area_terms(np.ascontiguousarray(stack[:, :, label]), place, positive, counts)
+    return terms / (c * (c - 1))
+
+
+LOG_LOSS = _mean("log-loss", False, _log_rows, "classification")
+ACCURACY = _mean("accuracy", True, _correct_rows, "classification")
+AUROC = Metric(
+    "auroc", True, _auroc_values, "classification", partial(_auroc, area=_area_terms), by_class=True
+)
+HAND_TILL = Metric("hand-till", True, _hand_till_values, "classification", _hand_till_terms, by_class=True)
+SQUARED_LOSS = _mean("squared-loss", False, _squared_rows, "regression")
+ABSOLUTE_LOSS = _mean("absolute-loss", False, _absolute_rows, "regression")
+MAE = _mean("mae", False, _absolute_rows, "regression")
+MAE_EXP = mae_in_units(np.exp, name="mae-exp")
+RMSE = Metric("rmse", False, _rmse, "regression", _rmse_terms)
+
+_NAMED: dict[str, dict[str, Metric]] = {
+    "classification": {metric.name: metric for metric in (LOG_LOSS, ACCURACY, AUROC, HAND_TILL)}
+    | {"loss": LOG_LOSS},
+    "regression": {metric.name: metric for metric in (SQUARED_LOSS, ABSOLUTE_LOSS, MAE, MAE_EXP, RMSE)}
+    | {"loss": SQUARED_LOSS},
+}

@@ -1,0 +1,243 @@
+"""Ways to cut a cell into smaller cells. A partition is a plain function: cell, seed -> children.
+
+A cell that cannot be cut any more in floating point has no children; the search never expands it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mixtree.errors import InputError
+from mixtree.simplex import BoxCell, Cell, PolytopeCell, SimplexCell, check_maximum, check_minimum
+
+Seed = int
+Partition = Callable[[Cell, Seed], Sequence[Cell]]
+
+# Two edges count as equally long within this *relative* difference of their squared lengths, so that the
+# smallest (i, j) wins a tie that rounding would otherwise decide, in cells of any size.
+_TIE = 1e-9
+_POLYTOPE_SOURCES = 5
+
+
+@cache
+def _pairs(count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    first, second = np.triu_indices(count, k=1)
+    return first.astype(np.int64), second.astype(np.int64)
+
+
+def bisect(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
+    """Cut the longest edge at its midpoint: two children of equal volume.
+
+    The partition of the theory: the diameter is at most √2·(√3/2)^floor(h/(K−1)) at height h.
+
+    >>> halves = bisect(SimplexCell(np.eye(2)))
+    >>> [half.representative.tolist() for half in halves]
+    [[0.25, 0.75], [0.75, 0.25]]
+    """
+    vertices = _simplex_vertices(cell, "bisect")
+    if len(vertices) < 2:
+        return ()
+    first, second = _pairs(len(vertices))
+    # Differences from vertex 0, not the vertices themselves: their products keep full relative precision in
+    # tiny cells.
+    edges = vertices - vertices[0]
+    gram = edges @ edges.T
+    own = gram.diagonal()
+    lengths = own[first] + own[second] - 2.0 * gram[first, second]
+    longest = lengths.max()
+    pick = int(np.argmax(lengths >= longest * (1.0 - _TIE)))
+    i, j = first[pick], second[pick]
+    middle = 0.5 * (vertices[i] + vertices[j])
+    if (middle == vertices[i]).all() or (middle == vertices[j]).all():
+        return ()
+    left, right = vertices.copy(), vertices.copy()
+    left[i] = middle
+    right[j] = middle
+    return SimplexCell(left), SimplexCell(right)
+
+
+def delaunay(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
+    """Join the centroid to every facet: K children of equal volume.
+
+    Old edges survive every cut, so for K ≥ 3 the diameter does not shrink and the theorems do not cover it.
+
+    >>> len(delaunay(SimplexCell(np.eye(4))))
+    4
+    """
+    vertices = _simplex_vertices(cell, "delaunay")
+    if len(vertices) < 2:
+        return ()
+    centroid = cell.representative
+    if (vertices == centroid).all(axis=1).any():
+        return ()
+    children = []
+    for i in range(len(vertices)):
+        child = vertices.copy()
+        child[i] = centroid
+        children.append(SimplexCell(child))
+    return children
+
+
+def halve(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
+    """Cut a box cell at its representative along a random coordinate: two children, O(K), any K.
+
+    >>> low, high = halve(box_root(3), seed=1)
+    >>> bool((low.representative >= 0).all() and abs(high.representative.sum() - 1) < 1e-12)
+    True
+    """
+    if not isinstance(cell, BoxCell):
+        raise InputError(
+            f"the partition 'halve' cuts box cells, not {type(cell).__name__}; start from box_root(K)"
+        )
+    at = cell.representative
+    open_axes = np.flatnonzero((cell.lower < at) & (at < cell.upper))
+    if len(open_axes) < 2:  # α sums to 1: a single free coordinate is not free
+        return ()
+    axis = open_axes[np.random.Generator(np.random.PCG64(seed)).integers(len(open_axes))]
+    upper, lower = cell.upper.copy(), cell.lower.copy()
+    upper[axis] = lower[axis] = at[axis]
+    return BoxCell(cell.lower, upper).tightened(), BoxCell(lower, cell.upper).tightened()
+
+
+def halve_polytope(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
+    """Cut a polytope through its centroid along a random principal axis: the authors' coordinate halving.
+
+    For faithful comparison with at most five sources; ``halve`` is the one for everyday use.
+    """
+    if not isinstance(cell, PolytopeCell):
+        raise InputError(
+            f"the partition 'halve_polytope' cuts polytope cells, not {type(cell).__name__}; "
+            "start from polytope_root(K)"
+        )
+    vertices = cell.vertices
+    if vertices.shape[1] > _POLYTOPE_SOURCES:
+        raise InputError(
+            f"halve_polytope takes at most {_POLYTOPE_SOURCES} sources, not {vertices.shape[1]}; use halve"
+        )
+    dimension = vertices.shape[1] - 1
+    if dimension == 0:
+        return ()
+    centre = vertices.mean(axis=0)
+    _, _, axes = np.linalg.svd(vertices - centre, full_matrices=False)
+    plane = axes[:dimension]
+    normal = plane[np.random.Generator(np.random.PCG64(seed)).integers(dimension)]
+    side = (vertices - centre) @ normal
+    if not (side.min() < 0 < side.max()):
+        return ()
+    halves = []
+    for sign in (1.0, -1.0):
+        half = _clip(vertices, sign * side, plane)
+        if half is None:
+            return ()
+        halves.append(PolytopeCell(half))
+    return halves
+
+
+def _clip(
+    vertices: NDArray[np.float64], side: NDArray[np.float64], plane: NDArray[np.float64]
+) -> NDArray[np.float64] | None:
+    """Vertices of the part where side ≥ 0; None where it is too thin for floating point."""
+    from scipy.spatial import ConvexHull, QhullError  # slow to import, and only this partition needs it
+
+    inside, outside = np.flatnonzero(side >= 0), np.flatnonzero(side < 0)
+    # Every segment between the two sides crosses the cut inside the polytope, and edges are among them:
+    # the hull of the kept vertices and all crossings is the half.
+    share = side[inside][:, None] / (side[inside][:, None] - side[outside][None, :])
+    crossings = vertices[inside][:, None, :] + share[..., None] * (
+        vertices[outside][None, :, :] - vertices[inside][:, None, :]
+    )
+    points = np.vstack([vertices[inside], crossings.reshape(-1, vertices.shape[1])])
+    flat = (points - points.mean(axis=0)) @ plane.T
+    scale = np.abs(flat).max()
+    if scale < 1e-12:
+        return None
+    if flat.shape[1] == 1:
+        corners = np.array([flat.argmin(), flat.argmax()])
+        return _nonnegative(points[corners])
+    try:
+        corners = np.asarray(ConvexHull(flat / scale).vertices)
+    except QhullError:
+        return None
+    return _nonnegative(points[corners])
+
+
+def _nonnegative(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    clipped = np.maximum(points, 0.0)
+    normalised: NDArray[np.float64] = clipped / clipped.sum(axis=1, keepdims=True)
+    return normalised
+
+
+def _simplex_vertices(cell: Cell, name: str) -> NDArray[np.float64]:
+    if not isinstance(cell, SimplexCell):
+        raise InputError(
+            f"{name!r} cuts simplex cells, not {type(cell).__name__}; start from simplex_root(K)"
+        )
+    return cell.vertices
+
+
+def simplex_root(
+    sources: int, *, minimum: Sequence[float] | None = None, maximum: Sequence[float] | None = None
+) -> SimplexCell:
+    """The whole simplex by its vertices; minima shrink it by an affine map."""
+    _refuse_maximum(maximum, "bisect and delaunay")
+    return SimplexCell(_root_vertices(sources, minimum))
+
+
+def box_root(
+    sources: int, *, minimum: Sequence[float] | None = None, maximum: Sequence[float] | None = None
+) -> BoxCell:
+    """The whole simplex as a box cell, or the part between per-source minima and maxima."""
+    _check_count(sources)
+    lower = check_minimum(minimum, sources)
+    return BoxCell(lower, check_maximum(maximum, lower)).tightened()
+
+
+def polytope_root(
+    sources: int, *, minimum: Sequence[float] | None = None, maximum: Sequence[float] | None = None
+) -> PolytopeCell:
+    """The whole simplex as a polytope of at most five sources; minima shrink it by an affine map."""
+    _refuse_maximum(maximum, "halve_polytope")
+    if sources > _POLYTOPE_SOURCES:
+        raise InputError(
+            f"halve_polytope takes at most {_POLYTOPE_SOURCES} sources, not {sources}; use halve"
+        )
+    return PolytopeCell(_root_vertices(sources, minimum))
+
+
+def _root_vertices(sources: int, minimum: Sequence[float] | None) -> NDArray[np.float64]:
+    _check_count(sources)
+    lower = check_minimum(minimum, sources)
+    vertices: NDArray[np.float64] = lower + max(0.0, 1.0 - lower.sum()) * np.eye(sources)
+    return vertices
+
+
+def _check_count(sources: int) -> None:
+    if sources < 1:
+        raise InputError(f"a simplex needs at least one source; got {sources}")
+
+
+def _refuse_maximum(maximum: Sequence[float] | None, names: str) -> None:
+    if maximum is not None and any(bound < 1 for bound in maximum):
+        raise InputError(f"maximum weights work with the partition 'halve' only, not with {names}")
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioning:
+    """A partition with the root cell that it starts from."""
+
+    split: Partition
+    root: Callable[..., Cell]
+
+
+PARTITIONS = {
+    "bisect": Partitioning(bisect, simplex_root),
+    "delaunay": Partitioning(delaunay, simplex_root),
+    "halve": Partitioning(halve, box_root),
+    "halve_polytope": Partitioning(halve_polytope, polytope_root),
+}
+"""The partitions by name."""

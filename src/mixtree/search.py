@@ -1,0 +1,308 @@
+"""Ask and tell: the Search protocol and the paper's optimistic tree search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Literal, Protocol, runtime_checkable
+
+from mixtree.bounds import Bound, check_smoothness, default_rho, optimistic
+from mixtree.errors import InputError, SearchError, TrainingError
+from mixtree.partition import Partition
+from mixtree.schedules import Schedule, as_schedule
+from mixtree.seeds import SPLIT, derive_seed
+from mixtree.simplex import Cell, Mixture
+from mixtree.trainer import Evaluation
+from mixtree.tree import Frontier, Node, Path, Tree
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Trial:
+    """Continue the model of ``path[:-1]`` on this mixture for so many steps."""
+
+    path: Path
+    mixture: Mixture
+    steps: int
+    lr_scale: float = 1.0
+    phase: str = "search"
+
+
+@runtime_checkable
+class Search(Protocol):
+    """A way to spend a budget: the paper's tree search, a baseline, a policy of one's own.
+
+    A search is deterministic: the same tells give the same asks. That is what makes a study resumable.
+    It may also have ``needed(path) -> bool``: may a later trial continue, or ``best`` return, that model?
+    A study keeps all models of a search without it.
+    """
+
+    def ask(self) -> list[Trial]:
+        """The next round; empty when the search has finished."""
+
+    def tell(self, trial: Trial, evaluation: Evaluation) -> None:
+        """The outcome of one trial of the round."""
+
+    def best(self) -> Node:
+        """The node to return if the search ended now."""
+
+
+class Ledger:
+    """The bookkeeping that searches share: which trials are out, what came back, what it cost."""
+
+    def __init__(self, budget: int) -> None:
+        if isinstance(budget, bool) or not isinstance(budget, int):
+            raise InputError(f"the budget must be a whole number of SGD steps; got {budget!r}")
+        if budget < 1:
+            raise InputError(f"the budget must be at least 1 SGD step; got {budget}")
+        self.budget = budget
+        self.spent = 0
+        self.tree = Tree()
+        self._round: list[Path] = []
+        self._arrived: dict[Path, Node] = {}
+
+    def hand_out(self, trials: list[Trial]) -> list[Trial]:
+        """Charge a round and remember that it is out."""
+        cost = sum(trial.steps for trial in trials)
+        if self.spent + cost > self.budget:
+            raise SearchError(f"a round of {cost} steps does not fit: {self.spent} of {self.budget} spent")
+        self.spent += cost
+        self._round = [trial.path for trial in trials]
+        return trials
+
+    def check_ready(self) -> None:
+        if missing := len(self._round) - len(self._arrived):
+            raise SearchError(f"tell the outcome of {missing} trials before asking for the next round")
+
+    def record(self, trial: Trial, evaluation: Evaluation) -> list[Node]:
+        """The round's nodes, in the order they were asked for, once its last outcome has arrived; else none.
+
+        So nothing depends on the order of arrival. A value that is not finite becomes +inf: diverged.
+        """
+        if trial.path not in self._round or trial.path in self._arrived:
+            raise SearchError(f"trial {trial.path} was not asked for, or was told before")
+        self._arrived[trial.path] = Node(
+            trial.path,
+            trial.mixture,
+            trial.steps,
+            evaluation.value if isfinite(evaluation.value) else inf,
+            evaluation.standard_error,
+            trial.lr_scale,
+            trial.phase,
+        )
+        if len(self._arrived) < len(self._round):
+            return []
+        nodes = [self._arrived[path] for path in self._round]
+        self._round, self._arrived = [], {}
+        for node in nodes:
+            self.tree.add(node)
+        return nodes
+
+    @property
+    def settled(self) -> bool:
+        """No trial is out."""
+        return not self._round
+
+
+ALL_DIVERGED = (
+    "every model diverged (its validation loss is not finite): use a smaller step size, "
+    "or scale the features to mean 0 and standard deviation 1"
+)
+
+
+class TreeSearch:
+    """Optimistic tree search over a partition of the simplex (the paper's Algorithms 1 and 2).
+
+    Each round expands the ``width`` leaves of smallest value − c·ν·ρ^h; every child continues its parent's
+    model on its own cell's representative for steps(h) SGD steps. The budget is hard. With ``commit`` > 0
+    that share of it, and what the search cannot use, continues the returned node's model on its mixture at
+    ``commit_lr`` × the step size.
+
+    A larger width asks for several leaves before it sees any of their children, so it may grow another tree;
+    at one width the tree is always the same.
+    """
+
+    def __init__(
+        self,
+        root: Cell,
+        partition: Partition,
+        *,
+        budget: int,
+        steps: int | Schedule,
+        nu: float | Literal["auto"] = 0.5,
+        rho: float | None = None,
+        optimism: float = 2.0,
+        train_root: bool = True,
+        returns: Literal["deepest", "best"] = "deepest",
+        commit: float = 0.0,
+        commit_lr: float = 0.1,
+        width: int = 1,
+        seed: int = 0,
+    ) -> None:
+        self._ledger = Ledger(budget)
+        self._steps = as_schedule(steps)
+        self._rho = default_rho(len(root.representative)) if rho is None else rho
+        self._check(nu, optimism, returns, commit, commit_lr, width)
+        self._nu, self._optimism, self._returns = nu, optimism, returns
+        self._commit_lr, self._width, self._seed = commit_lr, width, seed
+        self._partition = partition
+        self._search_budget = int(budget * (1.0 - commit))
+        self._commit = commit > 0
+        self._frontier = Frontier()
+        self._cells: dict[Path, Cell] = {(): root}
+        self._leaders: dict[int, Node] = {}  # the best node of every height
+        self._lowest, self._highest = inf, -inf
+        self._committed: Node | None = None
+        self._stage: Literal["root", "grow", "commit", "done"] = "root"
+        self._train_root = train_root
+        self.expanded: list[Path] = []
+        """Paths in the order of their expansion."""
+
+    def _check(
+        self, nu: float | str, optimism: float, returns: str, commit: float, commit_lr: float, width: int
+    ) -> None:
+        if isinstance(nu, str) and nu != "auto":
+            raise InputError(f"nu must be a number or 'auto'; got {nu!r}")
+        check_smoothness(0.0 if isinstance(nu, str) else nu, self._rho, optimism)
+        if returns not in ("deepest", "best"):
+            raise InputError(f"the return rule must be 'deepest' or 'best'; got {returns!r}")
+        if not 0 <= commit < 1:
+            raise InputError(f"the commit share must be at least 0 and below 1; got {commit}")
+        if not (isfinite(commit_lr) and commit_lr > 0):
+            raise InputError(f"the commit step size factor must be a finite number above 0; got {commit_lr}")
+        if width < 1:
+            raise InputError(f"width must be at least 1; got {width}")
+
+    @property
+    def tree(self) -> Tree:
+        return self._ledger.tree
+
+    @property
+    def budget(self) -> int:
+        return self._ledger.budget
+
+    @property
+    def spent(self) -> int:
+        return self._ledger.spent
+
+    @property
+    def rule(self) -> str:
+        """The rule that chose the returned node."""
+        return f"commit of {self._returns}" if self._committed is not None else self._returns
+
+    @property
+    def nu(self) -> float:
+        """ν now: the number that was given, or the spread of the finite values so far."""
+        if isinstance(self._nu, str):
+            return max(0.0, self._highest - self._lowest) if isfinite(self._lowest) else 0.0
+        return self._nu
+
+    def ask(self) -> list[Trial]:
+        self._ledger.check_ready()
+        if self._stage == "root":
+            self._stage = "grow"
+            if trials := self._ask_root():
+                return self._ledger.hand_out(trials)
+        if self._stage == "grow":
+            if trials := self._ask_expansions():
+                return self._ledger.hand_out(trials)
+            self._stage = "commit"
+        if self._stage == "commit":
+            self._stage = "done"
+            if trials := self._ask_commit():
+                return self._ledger.hand_out(trials)
+        return []
+
+    def tell(self, trial: Trial, evaluation: Evaluation) -> None:
+        for node in self._ledger.record(trial, evaluation):
+            if node.phase == "commit":
+                self._committed = None if node.diverged else node
+            elif node.diverged:
+                self._cells.pop(node.path, None)
+            else:
+                self._absorb(node)
+
+    def best(self) -> Node:
+        return self._committed or self._chosen()
+
+    def needed(self, path: Path) -> bool:
+        """May a later trial continue this node's model, or may it be returned?"""
+        if self._stage == "done" and self._ledger.settled:
+            return path == self.best().path
+        return path in self._frontier or (bool(self._leaders) and path == self._chosen().path)
+
+    def _absorb(self, node: Node) -> None:
+        self._lowest, self._highest = min(self._lowest, node.value), max(self._highest, node.value)
+        leader = self._leaders.get(node.height)
+        if leader is None or node.value < leader.value:
+            self._leaders[node.height] = node
+        if node.path in self._cells:
+            self._frontier.push(node.path, node.value)
+
+    def _ask_root(self) -> list[Trial]:
+        root = self._cells[()]
+        children = len(self._split((), root))
+        first = (self._steps(0) if self._train_root else 0) + children * self._steps(1)
+        if children and first <= self._search_budget:
+            if self._train_root:
+                return [Trial((), root.representative, self._steps(0), phase="root")]
+            return self._expand((), self._split((), root))
+        # Not even one expansion can be paid for: one model gets it all.
+        del self._cells[()]
+        return [Trial((), root.representative, self._search_budget or self.budget, phase="root")]
+
+    def _ask_expansions(self) -> list[Trial]:
+        bound = optimistic(self.nu, self._rho, optimism=self._optimism)
+        trials: list[Trial] = []
+        left = self._search_budget - self.spent
+        for _ in range(self._width):
+            expansion = self._best_affordable(bound, left)
+            left -= sum(trial.steps for trial in expansion)
+            trials += expansion
+        return trials
+
+    def _best_affordable(self, bound: Bound, left: int) -> list[Trial]:
+        # What is left only shrinks, so a leaf that does not fit now is given up for good.
+        while (path := self._frontier.pop(bound)) is not None:
+            cell = self._cells.pop(path)
+            cost = self._steps(len(path) + 1)
+            if 2 * cost > left:  # an expansion has at least two children: no leaf of this height fits
+                for other in self._frontier.drop(len(path)):
+                    del self._cells[other]
+                continue
+            children = self._split(path, cell)
+            if children and len(children) * cost <= left:
+                return self._expand(path, children)
+        return []
+
+    def _split(self, path: Path, cell: Cell) -> Sequence[Cell]:
+        return self._partition(cell, derive_seed(self._seed, path, SPLIT))
+
+    def _expand(self, path: Path, children: Sequence[Cell]) -> list[Trial]:
+        self.expanded.append(path)
+        steps = self._steps(len(path) + 1)
+        trials = []
+        for index, cell in enumerate(children):
+            child = (*path, index)
+            self._cells[child] = cell
+            trials.append(Trial(child, cell.representative, steps))
+        return trials
+
+    def _ask_commit(self) -> list[Trial]:
+        left = self.budget - self.spent
+        if not self._commit or not self._leaders or left == 0:
+            return []
+        node = self._chosen()
+        # An index that no cell's child has: the leaf can still be expanded when the budget is raised.
+        path = (*node.path, max(2, len(node.mixture)))
+        return [Trial(path, node.mixture, left, lr_scale=self._commit_lr, phase="commit")]
+
+    def _chosen(self) -> Node:
+        if not self._leaders:
+            if self.tree:
+                raise TrainingError(ALL_DIVERGED)
+            raise SearchError("nothing has been evaluated yet: ask, train and tell first")
+        if self._returns == "deepest":
+            return self._leaders[max(self._leaders)]
+        nu = self.nu
+        return min(self._leaders.values(), key=lambda node: node.value + nu * self._rho**node.height)

@@ -1,0 +1,197 @@
+"""Mixtures and the cells that hold them: geometry of the simplex, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mixtree.errors import InputError
+
+Mixture = NDArray[np.float64]
+"""Weights of the K sources: each at least 0, together 1."""
+
+_TOLERANCE = 1e-6
+_INSIDE = 1e-9
+
+
+def as_mixture(weights: ArrayLike, *, sources: int | None = None) -> Mixture:
+    """The weights as a mixture, or an error that says why they are none.
+
+    >>> as_mixture([0.25, 0.75])
+    array([0.25, 0.75])
+    """
+    try:
+        alpha = np.array(weights, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"a mixture is a list of numbers, one per source; got {weights!r}") from error
+    if alpha.ndim != 1 or alpha.size == 0:
+        raise InputError(f"a mixture is a list of numbers, one per source; got shape {alpha.shape}")
+    if sources is not None and alpha.size != sources:
+        raise InputError(f"the mixture has {alpha.size} weights but there are {sources} sources")
+    if not np.all(np.isfinite(alpha)):
+        raise InputError(f"a mixture's weights must be finite; got {alpha.tolist()}")
+    if alpha.min() < -_TOLERANCE:
+        worst = int(alpha.argmin())
+        raise InputError(f"a mixture's weights must not be negative; weight {worst} is {alpha[worst]:g}")
+    if abs(alpha.sum() - 1.0) > _TOLERANCE:
+        raise InputError(f"a mixture's weights must sum to 1; these sum to {alpha.sum():g}")
+    alpha = np.maximum(alpha, 0.0)
+    normalised: Mixture = alpha / alpha.sum()
+    return normalised
+
+
+def uniform_mixture(sources: int) -> Mixture:
+    """1/K for each of the K sources."""
+    return np.full(sources, 1.0 / sources)
+
+
+@runtime_checkable
+class Cell(Protocol):
+    """A convex piece of the simplex with one point that stands for it."""
+
+    @property
+    def representative(self) -> Mixture:
+        """The mixture that a node on this cell trains on."""
+
+    def contains(self, points: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which of the points (rows) lie in the cell, boundaries included."""
+
+    def diameter(self, order: int = 2) -> float:
+        """Largest distance of two points of the cell, or an upper bound of it, in the ℓ1 or ℓ2 norm."""
+
+
+def _largest_distance(vertices: NDArray[np.float64], order: int) -> float:
+    # A convex function of two points of a polytope is largest at two vertices.
+    if len(vertices) < 2:
+        return 0.0
+    gaps = vertices[:, None, :] - vertices[None, :, :]
+    return float(np.linalg.norm(gaps, ord=order, axis=2).max())
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SimplexCell:
+    """A simplex given by its K vertices (rows); its representative is their mean."""
+
+    vertices: NDArray[np.float64]
+
+    @property
+    def representative(self) -> Mixture:
+        # add.reduce is what mean() ends in, without its 5 µs of checks: this runs once per node.
+        mean: Mixture = np.add.reduce(self.vertices, axis=0) / len(self.vertices)
+        return mean
+
+    def contains(self, points: NDArray[np.float64]) -> NDArray[np.bool_]:
+        # Barycentric coordinates relative to vertex 0: well scaled even in tiny cells.
+        edges = (self.vertices[1:] - self.vertices[0]).T
+        if edges.size == 0:
+            return np.array(np.abs(np.atleast_2d(points) - 1.0)[:, 0] <= _INSIDE, dtype=np.bool_)
+        shifted = (np.atleast_2d(points) - self.vertices[0]).T
+        inner, _, _, _ = np.linalg.lstsq(edges, shifted, rcond=None)
+        inside: NDArray[np.bool_] = (inner >= -_INSIDE).all(axis=0) & (inner.sum(axis=0) <= 1 + _INSIDE)
+        return inside
+
+    def diameter(self, order: int = 2) -> float:
+        return _largest_distance(self.vertices, order)
+
+    def volume(self) -> float:
+        """Volume as a share of the whole simplex."""
+        return float(abs(np.linalg.det(self.vertices)))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class BoxCell:
+    """{α on the simplex : lower ≤ α ≤ upper}; any number of sources at O(K)."""
+
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+
+    @property
+    def representative(self) -> Mixture:
+        """l + t(u − l) with t such that the weights sum to 1."""
+        width = self.upper - self.lower
+        total = np.add.reduce(width)
+        if total <= 0:
+            return self.lower.copy()
+        share = (1.0 - np.add.reduce(self.lower)) / total
+        point: Mixture = self.lower + min(max(share, 0.0), 1.0) * width
+        return point
+
+    def contains(self, points: NDArray[np.float64]) -> NDArray[np.bool_]:
+        points = np.atleast_2d(points)
+        above, below = points >= self.lower - _INSIDE, points <= self.upper + _INSIDE
+        return np.array((above & below).all(axis=1), dtype=np.bool_)
+
+    def diameter(self, order: int = 2) -> float:
+        """An upper bound: that of the box, and of the simplex where it is smaller."""
+        width = self.upper - self.lower
+        return float(min(np.linalg.norm(width, ord=order), 2.0 if order == 1 else np.sqrt(2.0)))
+
+    def tightened(self) -> BoxCell:
+        """The same set with the smallest bounds that describe it."""
+        upper = np.minimum(self.upper, 1.0 - (self.lower.sum() - self.lower))
+        lower = np.maximum(self.lower, 1.0 - (upper.sum() - upper))
+        # Rounding must never turn a thin interval inside out.
+        return BoxCell(np.minimum(lower, upper), np.maximum(lower, upper))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PolytopeCell:
+    """The convex hull of any number of points (rows); its representative is their mean."""
+
+    vertices: NDArray[np.float64]
+
+    @property
+    def representative(self) -> Mixture:
+        mean: Mixture = self.vertices.mean(axis=0)
+        return mean
+
+    def contains(self, points: NDArray[np.float64]) -> NDArray[np.bool_]:
+        from scipy.optimize import linprog
+
+        count = len(self.vertices)
+        system = np.vstack([self.vertices.T, np.ones(count)])
+        inside = [
+            linprog(np.zeros(count), A_eq=system, b_eq=np.append(point, 1.0), bounds=(0, None)).status == 0
+            for point in np.atleast_2d(points)
+        ]
+        return np.array(inside, dtype=np.bool_)
+
+    def diameter(self, order: int = 2) -> float:
+        return _largest_distance(self.vertices, order)
+
+
+def check_minimum(minimum: Sequence[float] | NDArray[np.float64] | None, sources: int) -> NDArray[np.float64]:
+    """Per-source minima as an array, or an error that says why they cannot be met."""
+    lower = np.zeros(sources) if minimum is None else np.asarray(minimum, dtype=np.float64)
+    if lower.shape != (sources,):
+        raise InputError(
+            f"minimum weights: expected one number per source ({sources}), got shape {lower.shape}"
+        )
+    if not np.all(np.isfinite(lower)) or lower.min() < 0:
+        raise InputError(f"minimum weights must be finite and at least 0; got {lower.tolist()}")
+    if lower.sum() > 1 + 1e-12:
+        raise InputError(f"minimum weights sum to {lower.sum():g}, more than 1: lower some of them")
+    return lower
+
+
+def check_maximum(
+    maximum: Sequence[float] | NDArray[np.float64] | None, lower: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Per-source maxima as an array, or an error that says why they cannot be met with the minima."""
+    upper = np.ones(len(lower)) if maximum is None else np.asarray(maximum, dtype=np.float64)
+    if upper.shape != lower.shape:
+        raise InputError(
+            f"maximum weights: expected one number per source ({len(lower)}), got shape {upper.shape}"
+        )
+    if not np.all(np.isfinite(upper)) or upper.max() > 1:
+        raise InputError(f"maximum weights must be finite and at most 1; got {upper.tolist()}")
+    if np.any(upper < lower):
+        worst = int(np.argmax(lower - upper))
+        raise InputError(f"source {worst}: maximum {upper[worst]:g} is below minimum {lower[worst]:g}")
+    if upper.sum() < 1 - 1e-12:
+        raise InputError(f"maximum weights sum to {upper.sum():g}, less than 1: raise some of them")
+    return upper

@@ -1,0 +1,61 @@
+"""What a search needs from a model family: start, train on a mixture, evaluate, save, load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mixtree.simplex import Mixture
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Job(Generic[State]):
+    """Continue this state on this mixture for so many steps.
+
+    ``mixture`` has one weight per source; a trainer that was given the target's rows also takes one more
+    weight for them (source K+1). ``seed`` is the only source of randomness.
+    """
+
+    state: State
+    mixture: Mixture
+    steps: int
+    seed: int
+    lr_scale: float = 1.0
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Evaluation:
+    """How a model does on the validation rows: smaller values are better, +inf is a diverged model.
+
+    ``predictions`` has one row per validation row: class probabilities (n, classes), (n,) in a regression.
+    """
+
+    value: float
+    standard_error: float = float("nan")
+    predictions: NDArray[np.floating[Any]] | None = None
+
+
+@runtime_checkable
+class Trainer(Protocol[State]):
+    """A model family. It never changes a state it is given; its only randomness are the seeds it is given."""
+
+    def init(self, seed: int) -> State:
+        """A fresh model."""
+
+    def train(self, jobs: Sequence[Job[State]]) -> list[State]:
+        """One new state per job. The numbers of a job do not depend on the jobs beside it."""
+
+    def evaluate(self, states: Sequence[State]) -> list[Evaluation]:
+        """Loss on the validation rows, and predictions on them where the trainer can."""
+
+    def save(self, state: State) -> dict[str, NDArray[Any]]:
+        """The whole state, optimizer and data cursor included, as named arrays."""
+
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> State:
+        """The state that was saved, bit for bit."""

@@ -1,0 +1,173 @@
+"""A numpy trainer that is slow but obviously right: the tests trust it, faster engines are compared with it.
+
+Logistic, softmax and linear regression and multi-layer perceptrons, by plain SGD, in float64. One model at a
+time, one batch at a time, gradients written out as in a textbook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mixtree.data.sampling import Cursor, Sampler
+from mixtree.data.sources import Sources
+from mixtree.errors import InputError
+from mixtree.trainer import Evaluation, Job
+from mixtree.trainers.evaluation import loss_evaluations
+from mixtree.trainers.threads import one_thread
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ReferenceState:
+    """Weights (fan-in × fan-out) and biases of every layer, and how far the model has read."""
+
+    weights: tuple[Array, ...]
+    biases: tuple[Array, ...]
+    cursor: Cursor
+
+
+class ReferenceTrainer:
+    """Plain SGD on the mean loss of each batch: cross-entropy for classes, squared error else."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        *,
+        hidden: Sequence[int] = (),
+        activation: Literal["relu", "sigmoid", "tanh"] = "relu",
+        lr: float = 0.1,
+        batch_size: int = 50,
+        weight_decay: float = 0.0,
+        replacement: bool = True,
+    ) -> None:
+        if activation not in _ACTIVATIONS:
+            raise InputError(f"unknown activation {activation!r}; choose {', '.join(_ACTIVATIONS)}")
+        if not (np.isfinite(lr) and lr > 0):
+            raise InputError(f"the step size must be a finite number above 0; got {lr}")
+        if batch_size < 1:
+            raise InputError(f"the batch size must be at least 1; got {batch_size}")
+        self.sources, self.lr, self.batch_size, self.weight_decay = sources, lr, batch_size, weight_decay
+        self.activation = activation
+        self.layers = (sources.features, *hidden, sources.classes or 1)
+        # The target's rows come last: source K+1, drawn only by mixtures that give it weight.
+        parts = (*sources.rows, sources.validation)
+        self.x = np.concatenate([_dense(part.x) for part in parts])
+        self.y = np.concatenate([part.y for part in parts])
+        self.sampler = Sampler([len(part) for part in parts], replacement=replacement)
+
+    def init(self, seed: int) -> ReferenceState:
+        """Weights uniform in ±1/√fan-in, as torch's linear layers have them."""
+        random = np.random.default_rng(seed)
+        weights, biases = [], []
+        for fan_in, fan_out in zip(self.layers[:-1], self.layers[1:], strict=True):
+            bound = 1.0 / np.sqrt(fan_in)
+            weights.append(random.uniform(-bound, bound, (fan_in, fan_out)))
+            biases.append(random.uniform(-bound, bound, fan_out))
+        return ReferenceState(tuple(weights), tuple(biases), self.sampler.start(seed))
+
+    def train(self, jobs: Sequence[Job[ReferenceState]]) -> list[ReferenceState]:
+        with one_thread(), np.errstate(over="ignore", invalid="ignore"):  # divergence is an outcome
+            return [self._train_one(job) for job in jobs]
+
+    def _train_one(self, job: Job[ReferenceState]) -> ReferenceState:
+        weights = [each.copy() for each in job.state.weights]
+        biases = [each.copy() for each in job.state.biases]
+        rows, cursor = self.sampler.draw(
+            job.mixture, job.steps * self.batch_size, seed=job.seed, cursor=job.state.cursor
+        )
+        for batch in rows.reshape(job.steps, self.batch_size):
+            gradients = self.gradients(weights, biases, self.x[batch], self.y[batch])
+            for layer, (for_weights, for_biases) in enumerate(gradients):
+                for_weights += self.weight_decay * weights[layer]
+                for_biases += self.weight_decay * biases[layer]
+                weights[layer] -= self.lr * job.lr_scale * for_weights
+                biases[layer] -= self.lr * job.lr_scale * for_biases
+        return ReferenceState(tuple(weights), tuple(biases), cursor)
+
+    def gradients(
+        self, weights: Sequence[Array], biases: Sequence[Array], x: Array, y: NDArray[Any]
+    ) -> list[tuple[Array, Array]]:
+        """Gradients of the batch's mean loss with respect to every layer's weights and biases."""
+        outputs = self._forward(weights, biases, x)
+        if self.sources.classes:
+            delta = _softmax(outputs[-1])
+            delta[np.arange(len(y)), y] -= 1.0
+        else:
+            delta = 2.0 * (outputs[-1] - y[:, None])
+        delta /= len(y)
+        _, slope = _ACTIVATIONS[self.activation]
+        gradients: list[tuple[Array, Array]] = []
+        for layer in reversed(range(len(weights))):
+            below = outputs[layer]
+            gradients.append((below.T @ delta, delta.sum(axis=0)))
+            if layer > 0:
+                delta = (delta @ weights[layer].T) * slope(below)
+        return gradients[::-1]
+
+    def _forward(self, weights: Sequence[Array], biases: Sequence[Array], x: Array) -> list[Array]:
+        """The input and the output of every layer."""
+        function, _ = _ACTIVATIONS[self.activation]
+        outputs = [x]
+        for layer, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+            total = outputs[-1] @ weight + bias
+            outputs.append(total if layer == len(weights) - 1 else function(total))
+        return outputs
+
+    def predict(self, state: ReferenceState, x: Any) -> Array:
+        """Class probabilities (n, classes), or (n,) for a regression."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            last = self._forward(state.weights, state.biases, _dense(x))[-1]
+            return _softmax(last) if self.sources.classes else last[:, 0]
+
+    def evaluate(self, states: Sequence[ReferenceState]) -> list[Evaluation]:
+        validation = self.sources.validation
+        predictions = np.stack([self.predict(state, validation.x) for state in states])
+        return loss_evaluations(validation.y, predictions, classes=self.sources.classes)
+
+    def save(self, state: ReferenceState) -> dict[str, NDArray[Any]]:
+        arrays: dict[str, NDArray[Any]] = {"drawn": state.cursor.drawn}
+        arrays["order"] = np.array([state.cursor.order], dtype=np.uint64)
+        for layer, (weight, bias) in enumerate(zip(state.weights, state.biases, strict=True)):
+            arrays[f"weight.{layer}"], arrays[f"bias.{layer}"] = weight, bias
+        return arrays
+
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> ReferenceState:
+        layers = range(len(self.layers) - 1)
+        return ReferenceState(
+            tuple(np.array(arrays[f"weight.{layer}"]) for layer in layers),
+            tuple(np.array(arrays[f"bias.{layer}"]) for layer in layers),
+            Cursor(np.array(arrays["drawn"]), int(arrays["order"][0])),
+        )
+
+
+def _dense(x: Any) -> Array:
+    return np.asarray(x.toarray() if hasattr(x, "toarray") else x, dtype=np.float64)
+
+
+def _softmax(logits: Array) -> Array:
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    result: Array = shifted / shifted.sum(axis=1, keepdims=True)
+    return result
+
+
+def _relu(total: Array) -> Array:
+    return np.maximum(total, 0.0)
+
+
+def _sigmoid(total: Array) -> Array:
+    result: Array = 1.0 / (1.0 + np.exp(-total))
+    return result
+
+
+# Each activation with its slope as a function of its own output.
+_ACTIVATIONS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {
+    "relu": (_relu, lambda output: np.where(output > 0, 1.0, 0.0)),
+    "sigmoid": (_sigmoid, lambda output: output * (1.0 - output)),
+    "tanh": (np.tanh, lambda output: 1.0 - output * output),
+}
