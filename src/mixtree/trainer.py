@@ -43,13 +43,26 @@ class Evaluation:
 
 @runtime_checkable
 class Trainer(Protocol[State]):
-    """A model family. It never changes a state it is given; its only randomness are the seeds it is given."""
+    """A model family. It never changes a state it is given; its only randomness are the seeds it is given.
+
+    What only some callers need is optional, found by name:
+
+    - ``group: int`` — jobs are trained this many at a time and a job's numbers may depend on the jobs of its
+      group. A study always cuts a round into the same groups, whatever the number of workers. Without it, a
+      job's numbers do not depend on the jobs beside it.
+    - ``engine: str`` — which of several ways to compute is in use. A study records it and sets it on resume.
+    - ``lr: float`` — the base step size, for messages.
+    - ``predict(state, x)`` — predictions for any rows: (n, classes) probabilities, or (n,) for a regression.
+    - ``epochs(state)`` — how often each source's rows were read.
+    - ``describe()`` — the settings that decide the numbers, as plain data; part of a study's fingerprint.
+    - ``average(states)`` and ``gradients(state, source, rows)`` — for policies that need them.
+    """
 
     def init(self, seed: int) -> State:
         """A fresh model."""
 
     def train(self, jobs: Sequence[Job[State]]) -> list[State]:
-        """One new state per job. The numbers of a job do not depend on the jobs beside it."""
+        """One new state per job."""
 
     def evaluate(self, states: Sequence[State]) -> list[Evaluation]:
         """Loss on the validation rows, and predictions on them where the trainer can."""

@@ -18,17 +18,26 @@ TARGET = "target"
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Rows:
-    """Features and labels of some rows: ``x`` (n, d) dense or CSR, ``y`` (n,) class numbers or targets."""
+    """Features and labels of some rows: ``x`` (n, d) dense or CSR, ``y`` (n,) class numbers or targets.
+
+    ``weight`` (n,) multiplies each row's loss in training; a batch's loss is the mean of weight × loss.
+    """
 
     x: Any
     y: NDArray[Any]
+    weight: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return int(self.x.shape[0])
 
     def take(self, index: NDArray[Any]) -> Rows:
         """The rows at these positions."""
-        return Rows(self.x[index], self.y[index])
+        return Rows(self.x[index], self.y[index], None if self.weight is None else self.weight[index])
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """The weight of every row; 1 unless told."""
+        return np.ones(len(self)) if self.weight is None else self.weight
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -127,6 +136,10 @@ def _check_rows(part: Rows, where: str, *, width: int, classes: int) -> None:
         raise DataError(f"{where}: features must be numbers, not {values.dtype}; encode text columns first")
     if not np.all(np.isfinite(values)):
         raise DataError(f"{where}: features hold NaN or infinite values; impute or drop them first")
+    if part.weight is not None:
+        fits = part.weight.shape == (len(part),) and np.all(np.isfinite(part.weight))
+        if not fits or part.weight.min() < 0:
+            raise DataError(f"{where}: row weights must be finite, at least 0, and one per row")
     if classes:
         if not np.issubdtype(part.y.dtype, np.integer):
             raise DataError(

@@ -59,6 +59,7 @@ class ReferenceTrainer:
         parts = (*sources.rows, sources.validation)
         self.x = np.concatenate([_dense(part.x) for part in parts])
         self.y = np.concatenate([part.y for part in parts])
+        self.row_weight = np.concatenate([part.weights for part in parts])
         self.sampler = Sampler([len(part) for part in parts], replacement=replacement)
 
     def init(self, seed: int) -> ReferenceState:
@@ -82,7 +83,7 @@ class ReferenceTrainer:
             job.mixture, job.steps * self.batch_size, seed=job.seed, cursor=job.state.cursor
         )
         for batch in rows.reshape(job.steps, self.batch_size):
-            gradients = self.gradients(weights, biases, self.x[batch], self.y[batch])
+            gradients = self.gradients(weights, biases, self.x[batch], self.y[batch], self.row_weight[batch])
             for layer, (for_weights, for_biases) in enumerate(gradients):
                 for_weights += self.weight_decay * weights[layer]
                 for_biases += self.weight_decay * biases[layer]
@@ -91,16 +92,21 @@ class ReferenceTrainer:
         return ReferenceState(tuple(weights), tuple(biases), cursor)
 
     def gradients(
-        self, weights: Sequence[Array], biases: Sequence[Array], x: Array, y: NDArray[Any]
+        self,
+        weights: Sequence[Array],
+        biases: Sequence[Array],
+        x: Array,
+        y: NDArray[Any],
+        row_weight: Array | float = 1.0,
     ) -> list[tuple[Array, Array]]:
-        """Gradients of the batch's mean loss with respect to every layer's weights and biases."""
+        """Gradients of the batch's mean weighted loss with respect to every layer's weights and biases."""
         outputs = self._forward(weights, biases, x)
         if self.sources.classes:
             delta = _softmax(outputs[-1])
             delta[np.arange(len(y)), y] -= 1.0
         else:
             delta = 2.0 * (outputs[-1] - y[:, None])
-        delta /= len(y)
+        delta *= np.reshape(row_weight, (-1, 1)) / len(y)
         _, slope = _ACTIVATIONS[self.activation]
         gradients: list[tuple[Array, Array]] = []
         for layer in reversed(range(len(weights))):
