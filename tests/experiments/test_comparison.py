@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+
+from mixtree.data.sources import Problem, Rows
+from mixtree.data.synthetic import synthetic
+from mixtree.errors import InputError
+from mixtree.experiments.comparison import Rules, compare, summarise
+from mixtree.metrics import as_metric
+from mixtree.trainers.reference import ReferenceTrainer
+
+ALGORITHMS = ["mixmatch-bisect+commit", "uniform", "validation", "genie+decay"]
+RULES = Rules(40, 4, as_metric("auroc", classes=2))
+
+
+def make_trainer(problem, lr=0.1, hidden=()):
+    return ReferenceTrainer(problem.sources, lr=lr, hidden=hidden, batch_size=10)
+
+
+@pytest.fixture(scope="module")
+def problems():
+    return [synthetic(rows=100, validation=40, test=200, seed=seed) for seed in range(2)]
+
+
+def test_every_algorithm_gets_the_same_budget_and_the_same_start(problems):
+    runs = compare(problems, ALGORITHMS, make_trainer=make_trainer, rules=RULES)
+    assert [(run.algorithm, run.repeat) for run in runs] == [
+        (name, r) for r in range(2) for name in ALGORITHMS
+    ]
+    assert all(sum(run.spent.values()) == 40 for run in runs)
+    again = compare(problems, ALGORITHMS, make_trainer=make_trainer, rules=RULES)
+    assert [run.test_score for run in runs] == [run.test_score for run in again]
+
+
+def test_the_test_rows_change_nothing_but_the_test_score(problems):
+    poisoned = [
+        Problem(each.name, each.sources, Rows(each.test.x * -50, 1 - each.test.y), each.alpha)
+        for each in problems
+    ]
+    clean = compare(problems, ALGORITHMS, make_trainer=make_trainer, rules=RULES)
+    dirty = compare(poisoned, ALGORITHMS, make_trainer=make_trainer, rules=RULES)
+    assert [run.value for run in clean] == [run.value for run in dirty]
+    assert [run.mixture for run in clean] == [run.mixture for run in dirty]
+    assert [run.test_score for run in clean] != [run.test_score for run in dirty]
+
+
+def test_a_run_that_diverges_does_not_stop_the_others(problems):
+    runs = compare(
+        problems[:1], ["uniform"], make_trainer=lambda each: make_trainer(each, 1e300), rules=RULES
+    )
+    assert np.isinf(runs[0].value)
+    assert np.isnan(runs[0].test_score)
+
+
+def test_unknown_algorithms_are_refused_before_training(problems):
+    def never(problem):
+        raise AssertionError("training began")
+
+    with pytest.raises(InputError, match="unknown algorithm 'magic'"):
+        compare(problems, ["uniform", "magic"], make_trainer=never, rules=RULES)
+
+
+def test_summary_is_mean_and_sd_of_the_test_scores(problems):
+    runs = compare(problems, ["uniform"], make_trainer=make_trainer, rules=RULES)
+    (summary,) = summarise(runs)
+    scores = [run.test_score for run in runs]
+    assert summary.score == pytest.approx(np.mean(scores))
+    assert summary.sd == pytest.approx(np.std(scores, ddof=1))
