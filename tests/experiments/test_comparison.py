@@ -12,8 +12,8 @@ ALGORITHMS = ["mixmatch-bisect+commit", "uniform", "validation", "genie+decay"]
 RULES = Rules(40, 4, as_metric("auroc", classes=2))
 
 
-def make_trainer(problem, lr=0.1, hidden=()):
-    return ReferenceTrainer(problem.sources, lr=lr, hidden=hidden, batch_size=10)
+def make_trainer(problem, lr=0.1):
+    return ReferenceTrainer(problem.sources, lr=lr, batch_size=10)
 
 
 @pytest.fixture(scope="module")
