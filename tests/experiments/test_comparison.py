@@ -43,10 +43,10 @@ def test_the_test_rows_change_nothing_but_the_test_score(problems):
     assert [run.test_score for run in clean] != [run.test_score for run in dirty]
 
 
-def test_a_run_that_diverges_does_not_stop_the_others(problems):
-    runs = compare(
-        problems[:1], ["uniform"], make_trainer=lambda each: make_trainer(each, 1e300), rules=RULES
-    )
+def test_a_run_that_diverges_does_not_stop_the_others():
+    problem = synthetic(rows=100, validation=40, test=200, classes=0)
+    rules = Rules(40, 4, as_metric("rmse", classes=0))
+    runs = compare([problem], ["uniform"], make_trainer=lambda each: make_trainer(each, 1e100), rules=rules)
     assert np.isinf(runs[0].value)
     assert np.isnan(runs[0].test_score)
 
