@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -75,6 +76,11 @@ class Chain:
                 raise TrainingError(ALL_DIVERGED)
             raise SearchError("nothing has been evaluated yet: ask, train and tell first")
         return self._last
+
+    def describe(self) -> dict[str, Any]:
+        """The stages, which decide everything."""
+        stages = [[each.mixture.tolist(), each.steps, each.lr_scale, each.phase] for each in self._stages]
+        return {"search": "chain", "stages": stages}
 
     def needed(self, path: Path) -> bool:
         return self._last is not None and path == self._last.path

@@ -23,6 +23,22 @@ class TrainingError(MixtreeError):
     """A trainer that failed, or a study in which every model diverged."""
 
 
+class StorageError(MixtreeError):
+    """A database or a checkpoint folder that cannot be used, or a study that is not in it."""
+
+
+class CheckpointError(StorageError):
+    """A checkpoint that is missing or damaged; its node can be computed again."""
+
+
+class StudyLocked(StorageError):
+    """Another process is running this study."""
+
+
+class StudyInterrupted(KeyboardInterrupt):
+    """Ctrl-C was pressed; the study stopped after its round and can be resumed."""
+
+
 class MissingExtraError(MixtreeError, ImportError):
     """A feature whose optional packages are not installed."""
 

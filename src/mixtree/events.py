@@ -35,6 +35,8 @@ class NodeEvaluated:
     node: Node
     spent: int
     best: float
+    replayed: bool = False
+    """It was evaluated before the study was interrupted."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -43,6 +45,14 @@ class NodeDiverged:
 
     study: str
     node: Node
+    message: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Warned:
+    """Something went wrong and the study goes on: a diverged node, a dead worker, a lost checkpoint."""
+
+    study: str
     message: str
 
 
@@ -56,5 +66,5 @@ class StudyFinished:
     reason: str
 
 
-Event = StudyStarted | RoundAsked | NodeEvaluated | NodeDiverged | StudyFinished
+Event = StudyStarted | RoundAsked | NodeEvaluated | NodeDiverged | Warned | StudyFinished
 Listener = Callable[[Event], None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from mixtree.bounds import Bound, check_smoothness, default_rho, optimistic
 from mixtree.errors import InputError, SearchError, TrainingError
@@ -33,8 +33,14 @@ class Search(Protocol):
     """A way to spend a budget: the paper's tree search, a baseline, a policy of one's own.
 
     A search is deterministic: the same tells give the same asks. That is what makes a study resumable.
-    It may also have ``needed(path) -> bool``: may a later trial continue, or ``best`` return, that model?
-    A study keeps all models of a search without it.
+    What only some searches have is optional, found by name:
+
+    - ``needed(path) -> bool`` — may a later trial continue, or ``best`` return, that model? A study keeps all
+      models of a search without it.
+    - ``budget``, ``rule`` — for reports.
+    - ``describe()`` — the settings that decide what is asked, as plain data; part of a study's fingerprint.
+    - ``adopt(nodes)`` — take over nodes of an earlier run with a smaller budget: charged, not asked again.
+    - ``uses_predictions = True`` — ``tell`` looks at predictions, so a study must store them to be resumable.
     """
 
     def ask(self) -> list[Trial]:
@@ -58,17 +64,29 @@ class Ledger:
         self.budget = budget
         self.spent = 0
         self.tree = Tree()
+        self.adopted: dict[Path, Node] = {}
         self._round: list[Path] = []
         self._arrived: dict[Path, Node] = {}
 
     def hand_out(self, trials: list[Trial]) -> list[Trial]:
         """Charge a round and remember that it is out."""
-        cost = sum(trial.steps for trial in trials)
+        cost = sum(trial.steps for trial in trials if not self._is_paid(trial))
         if self.spent + cost > self.budget:
             raise SearchError(f"a round of {cost} steps does not fit: {self.spent} of {self.budget} spent")
         self.spent += cost
         self._round = [trial.path for trial in trials]
         return trials
+
+    def adopt(self, nodes: Sequence[Node]) -> None:
+        """Charge nodes of an earlier run that this search may never ask for; asked for, they are free."""
+        for node in nodes:
+            self.adopted[node.path] = node
+            self.tree.add(node)
+            self.spent += node.steps
+
+    def _is_paid(self, trial: Trial) -> bool:
+        node = self.adopted.get(trial.path)
+        return node is not None and node.steps == trial.steps
 
     def check_ready(self) -> None:
         if missing := len(self._round) - len(self._arrived):
@@ -149,12 +167,29 @@ class TreeSearch:
         self._search_budget = int(budget * (1.0 - commit))
         self._commit = commit > 0
         self._frontier = Frontier()
+        self._given_up: set[Path] = set()  # leaves that this budget cannot expand but a larger one could
         self._cells: dict[Path, Cell] = {(): root}
         self._leaders: dict[int, Node] = {}  # the best node of every height
         self._lowest, self._highest = inf, -inf
         self._committed: Node | None = None
         self._stage: Literal["root", "grow", "commit", "done"] = "root"
         self._train_root = train_root
+        self._searched = 0
+        self._settings = {
+            "search": "tree",
+            "partition": getattr(partition, "__qualname__", repr(partition)),
+            "root": root.representative.tolist(),
+            "steps": [self._steps(height) for height in range(8)],
+            "nu": nu,
+            "rho": self._rho,
+            "optimism": optimism,
+            "train_root": train_root,
+            "returns": returns,
+            "commit": commit,
+            "commit_lr": commit_lr,
+            "width": width,
+            "seed": seed,
+        }
         self.expanded: list[Path] = []
         """Paths in the order of their expansion."""
 
@@ -202,10 +237,10 @@ class TreeSearch:
         if self._stage == "root":
             self._stage = "grow"
             if trials := self._ask_root():
-                return self._ledger.hand_out(trials)
+                return self._hand_out(trials)
         if self._stage == "grow":
             if trials := self._ask_expansions():
-                return self._ledger.hand_out(trials)
+                return self._hand_out(trials)
             self._stage = "commit"
         if self._stage == "commit":
             self._stage = "done"
@@ -226,10 +261,20 @@ class TreeSearch:
         return self._committed or self._chosen()
 
     def needed(self, path: Path) -> bool:
-        """May a later trial continue this node's model, or may it be returned?"""
-        if self._stage == "done" and self._ledger.settled:
-            return path == self.best().path
-        return path in self._frontier or (bool(self._leaders) and path == self._chosen().path)
+        """May a later trial continue this node's model, at a raised budget too, or may it be returned?"""
+        if path in self._frontier or path in self._given_up:
+            return True
+        if self._committed is not None and path == self._committed.path:
+            return True
+        return bool(self._leaders) and path == self._chosen().path
+
+    def adopt(self, nodes: Sequence[Node]) -> None:
+        """Take over nodes of an earlier run with a smaller budget: charged, never expanded by themselves."""
+        self._ledger.adopt(nodes)
+
+    def describe(self) -> dict[str, Any]:
+        """The settings that decide what is asked; not the budget, which may be raised."""
+        return dict(self._settings)
 
     def _absorb(self, node: Node) -> None:
         self._lowest, self._highest = min(self._lowest, node.value), max(self._highest, node.value)
@@ -238,6 +283,10 @@ class TreeSearch:
             self._leaders[node.height] = node
         if node.path in self._cells:
             self._frontier.push(node.path, node.value)
+
+    def _hand_out(self, trials: list[Trial]) -> list[Trial]:
+        self._searched += sum(trial.steps for trial in trials)
+        return self._ledger.hand_out(trials)
 
     def _ask_root(self) -> list[Trial]:
         root = self._cells[()]
@@ -254,7 +303,8 @@ class TreeSearch:
     def _ask_expansions(self) -> list[Trial]:
         bound = optimistic(self.nu, self._rho, optimism=self._optimism)
         trials: list[Trial] = []
-        left = self._search_budget - self.spent
+        # Adopted nodes are charged against the budget, but the search's own share is for its own nodes.
+        left = min(self._search_budget - self._searched, self.budget - self.spent)
         for _ in range(self._width):
             expansion = self._best_affordable(bound, left)
             left -= sum(trial.steps for trial in expansion)
@@ -269,10 +319,14 @@ class TreeSearch:
             if 2 * cost > left:  # an expansion has at least two children: no leaf of this height fits
                 for other in self._frontier.drop(len(path)):
                     del self._cells[other]
+                    self._given_up.add(other)
+                self._given_up.add(path)
                 continue
             children = self._split(path, cell)
             if children and len(children) * cost <= left:
                 return self._expand(path, children)
+            if children:
+                self._given_up.add(path)
         return []
 
     def _split(self, path: Path, cell: Cell) -> Sequence[Cell]:
@@ -294,7 +348,10 @@ class TreeSearch:
             return []
         node = self._chosen()
         # An index that no cell's child has: the leaf can still be expanded when the budget is raised.
-        path = (*node.path, max(2, len(node.mixture)))
+        index = max(2, len(node.mixture))
+        while (*node.path, index) in self._ledger.adopted:
+            index += 1
+        path = (*node.path, index)
         return [Trial(path, node.mixture, left, lr_scale=self._commit_lr, phase="commit")]
 
     def _chosen(self) -> Node:

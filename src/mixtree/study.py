@@ -3,47 +3,43 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from math import inf, isfinite, isnan
-from typing import Any, Generic
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import Any, Generic, Literal
 
-from mixtree.errors import InputError, SearchError
-from mixtree.events import (
-    Event,
-    Listener,
-    NodeDiverged,
-    NodeEvaluated,
-    RoundAsked,
-    StudyFinished,
-    StudyStarted,
-)
-from mixtree.search import Search, Trial
-from mixtree.seeds import INIT, derive_seed
+from mixtree.errors import InputError
+from mixtree.events import Listener
+from mixtree.loop import Limits, Loop, Objective, as_node
+from mixtree.search import Search
 from mixtree.simplex import Mixture
-from mixtree.trainer import Evaluation, Job, State, Trainer
-from mixtree.tree import Node, Path, Tree
+from mixtree.storage.base import Storage, StudyRecord
+from mixtree.storage.memory import MemoryStorage
+from mixtree.trainer import State, Trainer
+from mixtree.tree import Node, Tree
 
 logger = logging.getLogger(__name__)
-
-Objective = Callable[[Evaluation], Evaluation]
-"""What the search minimises, from what the trainer measured; by default the trainer's loss itself."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Result(Generic[State]):
     """What a study found, and where every step went."""
 
+    study: str
     mixture: Mixture
     value: float
     node: Node
     rule: str
     """The rule that chose the node."""
+    reason: str
+    """Why the study ended."""
     budget: int
     spent: dict[str, int]
     """Steps by phase; their sum is at most the budget."""
     tree: Tree
     state: State
+    warnings: tuple[str, ...] = field(default=())
 
     @property
     def unspent(self) -> int:
@@ -71,137 +67,114 @@ def run(
     *,
     seed: int = 0,
     init_seed: int | None = None,
+    storage: Storage | str | FilePath | None = None,
     study: str = "study",
+    resume: bool = False,
+    workers: int = 1,
     objective: Objective | None = None,
     listeners: Sequence[Listener] = (),
+    keep: Literal["all", "frontier", "best"] = "frontier",
+    keep_predictions: bool = False,
+    time_limit: float | None = None,
+    max_failures: int = 3,
+    allow_changed_data: bool = False,
+    recipe: dict[str, Any] | None = None,
 ) -> Result[State]:
     """Run a search with a trainer until it has finished, and return what it found.
 
-    ``init_seed`` fixes the initial model apart from ``seed``: studies that are compared start from one model
-    and still draw their own rows.
+    ``storage`` (a file name, a database URL or a Storage) makes the study survive its process: with
+    ``resume=True`` it goes on where it was, and ends as if it had never been interrupted. A finished study
+    whose search now has a larger budget goes on too. ``keep`` says which models stay on disk: those of all
+    nodes, those that a future child or the result needs, or that of the returned node alone. ``workers`` > 1
+    trains in as many processes; the answer is the same. ``time_limit`` (seconds) ends the study as cleanly as
+    a spent budget. ``init_seed`` fixes the initial model apart from ``seed``: studies that are compared start
+    from one model and still draw their own rows.
     """
-    _check_protocols(search, trainer)
-    initial = trainer.init(derive_seed(seed if init_seed is None else init_seed, (), INIT))
-    loop = _Study(search, trainer, initial, seed=seed, name=study, objective=objective, listeners=listeners)
-    return loop.run()
+    _check(search, trainer, workers=workers, keep=keep, time_limit=time_limit, max_failures=max_failures)
+    place = _open(storage)
+    limits = Limits(workers, time_limit, max_failures, keep, keep_predictions, allow_changed_data)
+    budget = int(getattr(search, "budget", 0))
+    record = StudyRecord(study, seed, seed if init_seed is None else init_seed, budget, recipe=recipe)
+    loop = Loop(search, trainer, place, record, limits=limits, objective=objective, listeners=listeners)
+    with _lock_after_creating(loop, resume=resume):
+        reason = loop.run()
+        node = search.best()
+        return Result(
+            study=study,
+            mixture=node.mixture,
+            value=node.value,
+            node=node,
+            rule=str(getattr(search, "rule", "best")),
+            reason=reason,
+            budget=budget or loop.spent,
+            spent=loop.tree.spent,
+            tree=loop.tree,
+            state=loop.model(node.path),
+            warnings=tuple(loop.warnings),
+        )
 
 
-def _check_protocols(search: object, trainer: object) -> None:
+@contextmanager
+def _lock_after_creating(loop: Loop[Any], *, resume: bool) -> Iterator[None]:
+    loop.create_or_check(resume=resume)
+    try:
+        with loop.storage.lock(loop.record.name):
+            yield
+    finally:
+        loop.close()
+
+
+def load(storage: Storage | str | FilePath, study: str, trainer: Trainer[State] | None = None) -> Result[Any]:
+    """The result of a stored study; its ``state`` is the trainer's, or plain arrays without a trainer."""
+    place = _open(storage)
+    record, tree = place.load(study), Tree()
+    for stored in place.nodes(study):
+        if stored.outcome is not None:
+            tree.add(as_node(stored.trial, stored.outcome.evaluation))
+    if record.best is None or record.best not in tree:
+        raise InputError(f"study {study!r} has no result yet (it is {record.status}): resume it")
+    models = place.checkpoints(study)
+    if models is None:
+        raise InputError(f"study {study!r} was stored without its models")
+    arrays = models.read(record.best)
+    node = tree[record.best]
+    return Result(
+        study=study,
+        mixture=node.mixture,
+        value=node.value,
+        node=node,
+        rule=record.rule,
+        reason=record.status,
+        budget=record.budget,
+        spent=tree.spent,
+        tree=tree,
+        state=arrays if trainer is None else trainer.load(arrays),
+        warnings=tuple(each.message for each in place.events(study) if each.kind == "warning"),
+    )
+
+
+def _open(storage: Storage | str | FilePath | None) -> Storage:
+    if storage is None:
+        return MemoryStorage()
+    if isinstance(storage, str | FilePath):
+        from mixtree.storage.sql import open_storage
+
+        return open_storage(storage)
+    return storage
+
+
+def _check(
+    search: object, trainer: object, *, workers: int, keep: str, time_limit: float | None, max_failures: int
+) -> None:
     for part, kind in ((search, Search), (trainer, Trainer)):
         if not isinstance(part, kind):
             methods = [method for method in vars(kind) if not method.startswith("_")]
             raise InputError(f"{type(part).__name__} is not a {kind.__name__}: it needs {', '.join(methods)}")
-
-
-class _Study(Generic[State]):
-    def __init__(
-        self,
-        search: Search,
-        trainer: Trainer[State],
-        initial: State,
-        *,
-        seed: int,
-        name: str,
-        objective: Objective | None,
-        listeners: Sequence[Listener],
-    ) -> None:
-        self.search, self.trainer, self.seed, self.name = search, trainer, seed, name
-        self.objective, self.listeners = objective, listeners
-        # The initial model stands for the root until, and unless, the search trains the root itself.
-        self.initial = initial
-        self.tree = Tree()
-        self.states: dict[Path, State] = {}
-        self.kept: set[Path] = set()
-        self.spent = 0
-        self.best_value = inf
-        self.rounds = 0
-
-    def run(self) -> Result[State]:
-        budget = int(getattr(self.search, "budget", 0))
-        self.emit(StudyStarted(self.name, budget))
-        while trials := self.search.ask():
-            self.run_round(trials)
-        node = self.search.best()
-        self.emit(StudyFinished(self.name, node, self.spent, "the search has finished"))
-        return Result(
-            mixture=node.mixture,
-            value=node.value,
-            node=node,
-            rule=str(getattr(self.search, "rule", "best")),
-            budget=budget or self.spent,
-            spent=self.tree.spent,
-            tree=self.tree,
-            state=self.states[node.path],
-        )
-
-    def run_round(self, trials: list[Trial]) -> None:
-        self.rounds += 1
-        self.emit(RoundAsked(self.name, self.rounds, tuple(trials)))
-        states = self.trainer.train([self.job(trial) for trial in trials])
-        evaluations = self.trainer.evaluate(states)
-        for trial, state, evaluation in zip(trials, states, evaluations, strict=True):
-            self.states[trial.path] = state
-            self.finish(trial, evaluation)
-        self.forget(trials)
-
-    def job(self, trial: Trial) -> Job[State]:
-        seed = derive_seed(self.seed, trial.path)
-        return Job(self.parent(trial.path), trial.mixture, trial.steps, seed, trial.lr_scale)
-
-    def parent(self, path: Path) -> State:
-        above = path[:-1]
-        if not path or (not above and above not in self.tree):
-            return self.initial
-        if above not in self.states:
-            raise SearchError(f"trial {path} continues {above}, whose model was never made or is not needed")
-        return self.states[above]
-
-    def finish(self, trial: Trial, measured: Evaluation) -> None:
-        evaluation = measured
-        if isfinite(measured.value) and self.objective is not None:
-            evaluation = self.objective(measured)
-        if isnan(evaluation.value):
-            evaluation = replace(evaluation, value=inf)
-        self.search.tell(trial, evaluation)
-        node = Node(
-            trial.path,
-            trial.mixture,
-            trial.steps,
-            evaluation.value,
-            evaluation.standard_error,
-            trial.lr_scale,
-            trial.phase,
-        )
-        self.tree.add(node)
-        self.spent += node.steps
-        self.best_value = min(self.best_value, node.value)
-        self.emit(NodeEvaluated(self.name, node, self.spent, self.best_value))
-        if node.diverged:
-            message = (
-                f"node {node.path} diverged after {node.steps} steps at {node.lr_scale:g} × the step size "
-                f"{_step_size(self.trainer)}: its loss is not finite; it counts as worst and is not expanded"
-            )
-            logger.warning("%s: %s", self.name, message)
-            self.emit(NodeDiverged(self.name, node, message))
-
-    def forget(self, trials: list[Trial]) -> None:
-        """Drop the models that nothing can need any more."""
-        needed = getattr(self.search, "needed", None)
-        if needed is None:
-            return
-        # Only this round's nodes and their parents can have become useless, and the few that were kept as the
-        # best so far: looking at every model in every round would be quadratic.
-        parents = {trial.path[:-1] for trial in trials if trial.path} | self.kept
-        for path in parents.union(trial.path for trial in trials) & self.states.keys():
-            if not needed(path):
-                del self.states[path]
-        self.kept = parents & self.states.keys()
-
-    def emit(self, event: Event) -> None:
-        for listener in self.listeners:
-            listener(event)
-
-
-def _step_size(trainer: Any) -> str:
-    lr = getattr(trainer, "lr", None)
-    return f"{lr:g}" if isinstance(lr, int | float) else "in use"
+    if workers < 1:
+        raise InputError(f"workers must be at least 1; got {workers}")
+    if keep not in ("all", "frontier", "best"):
+        raise InputError(f"keep must be 'all', 'frontier' or 'best'; got {keep!r}")
+    if time_limit is not None and not time_limit > 0:
+        raise InputError(f"the time limit must be above 0 seconds; got {time_limit}")
+    if max_failures < 1:
+        raise InputError(f"max_failures must be at least 1; got {max_failures}")

@@ -50,7 +50,8 @@ class Trainer(Protocol[State]):
     - ``group: int`` — jobs are trained this many at a time and a job's numbers may depend on the jobs of its
       group. A study always cuts a round into the same groups, whatever the number of workers. Without it, a
       job's numbers do not depend on the jobs beside it.
-    - ``engine: str`` — which of several ways to compute is in use. A study records it and sets it on resume.
+    - ``engine: str`` — which of several ways to compute is in use; a study records it and sets it on resume.
+      ``prepare()`` settles it where it is chosen by timing; a study calls it once, before anything else.
     - ``lr: float`` — the base step size, for messages.
     - ``predict(state, x)`` — predictions for any rows: (n, classes) probabilities, or (n,) for a regression.
     - ``epochs(state)`` — how often each source's rows were read.

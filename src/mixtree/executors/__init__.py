@@ -1,0 +1,1 @@
+"""Who does the work of a round: this process, or several."""

@@ -1,0 +1,91 @@
+"""A round's work in pieces, and what comes of a piece."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol
+
+from mixtree.errors import CheckpointError
+from mixtree.search import Trial
+from mixtree.seeds import INIT, derive_seed
+from mixtree.states import States
+from mixtree.trainer import Evaluation, Job, State, Trainer
+from mixtree.tree import Path
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Task:
+    """Trials that are trained together. ``fresh`` says whether the root is the initial model."""
+
+    trials: tuple[Trial, ...]
+    fresh: bool
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Done:
+    """A task's evaluations, in the order of its trials; or the path whose model it missed; or a failure."""
+
+    task: Task
+    evaluations: tuple[Evaluation, ...] = ()
+    seconds: float = 0.0
+    lost: Path | None = None
+    failure: str | None = None
+
+
+class Executor(Protocol):
+    """Runs the tasks of a round and hands out what is done as it is done."""
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[Done]:
+        """Each task's outcome, in any order. A trainer's exception stops the study."""
+
+    def close(self) -> None:
+        """Let go of processes."""
+
+
+class Runner(Generic[State]):
+    """Trains and evaluates tasks with one trainer: the same code in this process and in a worker."""
+
+    def __init__(self, trainer: Trainer[State], states: States[State], *, seed: int, init_seed: int) -> None:
+        self.trainer, self.states, self.seed = trainer, states, seed
+        self._init_seed = init_seed
+        self._initial: State | None = None
+
+    def run(self, task: Task) -> Done:
+        """Train a task's trials from their parents' models and keep the new ones."""
+        started = time.perf_counter()
+        jobs = []
+        for trial in task.trials:
+            try:
+                parent = self.parent(trial.path, fresh=task.fresh)
+            except CheckpointError:
+                return Done(task, lost=trial.path[:-1])
+            seed = derive_seed(self.seed, trial.path)
+            jobs.append(Job(parent, trial.mixture, trial.steps, seed, trial.lr_scale))
+        states = self.trainer.train(jobs)
+        evaluations = self.trainer.evaluate(states)
+        for trial, state in zip(task.trials, states, strict=True):
+            self.states.put(trial.path, state)
+        return Done(task, tuple(evaluations), time.perf_counter() - started)
+
+    def parent(self, path: Path, *, fresh: bool) -> State:
+        """The model that a trial continues: its parent's, or the initial one at the top."""
+        if not path or (fresh and len(path) == 1):
+            if self._initial is None:
+                self._initial = self.trainer.init(derive_seed(self._init_seed, (), INIT))
+            return self._initial
+        return self.states.get(path[:-1])
+
+
+class SerialExecutor(Generic[State]):
+    """The work is done here, one task after the other."""
+
+    def __init__(self, runner: Runner[State]) -> None:
+        self._runner = runner
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[Done]:
+        return (self._runner.run(task) for task in tasks)
+
+    def close(self) -> None:
+        """Nothing to let go of."""

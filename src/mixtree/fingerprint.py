@@ -1,0 +1,57 @@
+"""Fingerprints: is this the same data, and are these the same settings, as when the study began?"""
+
+from __future__ import annotations
+
+import json
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from mixtree.data.sources import Rows, Sources
+
+
+def data_fingerprint(sources: Sources) -> str:
+    """A short text that changes with any row, label, weight, name or order of the data."""
+    total = blake2b(digest_size=16)
+    total.update(json.dumps([list(sources.names), sources.classes]).encode())
+    for part in (*sources.rows, sources.validation):
+        _add(total, part)
+    return total.hexdigest()
+
+
+def _add(total: blake2b, part: Rows) -> None:
+    x = part.x
+    arrays = (x.data, x.indices, x.indptr) if hasattr(x, "indptr") else (x,)
+    for array in (*arrays, part.y, part.weight):
+        if array is None:
+            total.update(b"none")
+            continue
+        solid = np.ascontiguousarray(array)
+        total.update(f"{solid.dtype.str}{solid.shape}".encode())
+        total.update(solid.reshape(-1).view(np.uint8).data)
+
+
+def settings(part: Any) -> dict[str, Any]:
+    """What a search or trainer says of its own settings; its type where it says nothing."""
+    describe = getattr(part, "describe", None)
+    told = describe() if describe is not None else {}
+    # Through JSON and back: what is compared later is what the database gives back.
+    plain: dict[str, Any] = json.loads(json.dumps({"type": type(part).__qualname__, **told}, default=str))
+    return plain
+
+
+def differences(then: dict[str, Any], now: dict[str, Any], *, within: str = "") -> list[str]:
+    """Which settings differ, in words.
+
+    >>> differences({"lr": 0.1, "seed": 1}, {"lr": 0.2, "seed": 1})
+    ['lr was 0.1, is 0.2']
+    """
+    found = []
+    for key in dict.fromkeys([*then, *now]):
+        old, new = then.get(key), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += differences(old, new, within=f"{within}{key}.")
+        elif old != new:
+            found.append(f"{within}{key} was {old!r}, is {new!r}")
+    return found

@@ -1,0 +1,101 @@
+"""The models of a running study: recent ones in memory, the rest in checkpoints."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Generic
+
+from mixtree.errors import CheckpointError
+from mixtree.trainer import State, Trainer
+from mixtree.tree import Path
+
+if TYPE_CHECKING:
+    from mixtree.storage.checkpoints import Checkpoints
+
+MEMORY_LIMIT = 256 * 2**20
+"""Bytes of models that a study keeps in memory; more go to disk, into a temporary folder if need be."""
+
+
+class States(Generic[State]):
+    """Models by path, least recently used ones on disk; memory stays bounded however many there are."""
+
+    def __init__(
+        self, trainer: Trainer[State], checkpoints: Checkpoints | None, *, limit: int = MEMORY_LIMIT
+    ) -> None:
+        self.checkpoints = checkpoints
+        self._trainer, self._limit = trainer, limit
+        self._recent: OrderedDict[Path, tuple[State, int]] = OrderedDict()
+        self._bytes = 0
+        self._spilled: set[Path] = set()
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def put(self, path: Path, state: State) -> None:
+        """Keep a model; where the study has checkpoints it is on disk when this returns."""
+        arrays = self._trainer.save(state)
+        if self.checkpoints is not None:
+            self.checkpoints.write(path, arrays)
+        self._remember(path, state, sum(array.nbytes for array in arrays.values()))
+
+    def get(self, path: Path) -> State:
+        """The model of this path; CheckpointError if it is gone."""
+        if path in self._recent:
+            self._recent.move_to_end(path)
+            return self._recent[path][0]
+        store = self._store_of(path)
+        if store is None:
+            raise CheckpointError(f"the model of node {path} is not in memory and there are no checkpoints")
+        arrays = store.read(path)
+        state = self._trainer.load(arrays)
+        self._remember(path, state, sum(array.nbytes for array in arrays.values()))
+        return state
+
+    def drop(self, path: Path) -> None:
+        """Forget a model, on disk too."""
+        store = self._store_of(path)
+        self._forget(path)
+        self._spilled.discard(path)
+        if store is not None:
+            store.delete(path)
+
+    def on_disk(self) -> Checkpoints:
+        """Checkpoints that hold every model from now on, in a temporary folder if the study has none."""
+        if self.checkpoints is None:
+            self.checkpoints = self._temporary()
+            for path, (state, _) in self._recent.items():
+                self.checkpoints.write(path, self._trainer.save(state))
+            self._spilled.clear()
+        return self.checkpoints
+
+    def close(self) -> None:
+        """Remove what was temporary."""
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def _store_of(self, path: Path) -> Checkpoints | None:
+        if self.checkpoints is not None:
+            return self.checkpoints
+        return self._temporary() if path in self._spilled else None
+
+    def _remember(self, path: Path, state: State, size: int) -> None:
+        self._forget(path)
+        self._recent[path] = (state, size)
+        self._bytes += size
+        while self._bytes > self._limit and len(self._recent) > 1:
+            oldest, (old, old_size) = self._recent.popitem(last=False)
+            self._bytes -= old_size
+            if self.checkpoints is None:
+                self._temporary().write(oldest, self._trainer.save(old))
+                self._spilled.add(oldest)
+
+    def _forget(self, path: Path) -> None:
+        if path in self._recent:
+            self._bytes -= self._recent.pop(path)[1]
+
+    def _temporary(self) -> Checkpoints:
+        from mixtree.storage.checkpoints import Checkpoints
+
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="mixtree-", ignore_cleanup_errors=True)
+        return Checkpoints(self._folder.name, "study")

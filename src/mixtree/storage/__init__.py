@@ -1,0 +1,1 @@
+"""Where studies live: readable rows in a database, models in a folder of safetensors files."""

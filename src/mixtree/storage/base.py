@@ -1,0 +1,134 @@
+"""What a study writes down: the Storage protocol and its records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+from mixtree.errors import StorageError
+from mixtree.search import Trial
+from mixtree.trainer import Evaluation
+from mixtree.tree import Path
+
+if TYPE_CHECKING:
+    from mixtree.storage.checkpoints import Checkpoints
+
+Status = Literal["running", "finished", "stopped", "failed"]
+NodeStatus = Literal["pending", "done", "failed", "superseded"]
+"""Superseded: an old commit, say, that a search with a raised budget has left behind; still charged."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StudyRecord:
+    """A study's row: what is needed to know it again and to carry it on."""
+
+    name: str
+    seed: int
+    init_seed: int
+    budget: int
+    config: dict[str, Any] = field(default_factory=dict)
+    """The settings of search and trainer that decide the numbers."""
+    data: str = ""
+    """Fingerprint of the rows it was trained on."""
+    engine: str | None = None
+    recipe: dict[str, Any] | None = None
+    """How the command line can build search, trainer and data again."""
+    status: Status = "running"
+    rule: str = ""
+    best: Path | None = None
+    created: str = ""
+    updated: str = ""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Outcome:
+    """What came of one trial."""
+
+    path: Path
+    evaluation: Evaluation
+    status: NodeStatus = "done"
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NodeRecord:
+    """A node's row: its trial, the round it belongs to, and its outcome once there is one."""
+
+    trial: Trial
+    round: int
+    position: int
+    outcome: Outcome | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventRecord:
+    """Something worth remembering: a warning, a resume, a raised budget."""
+
+    at: str
+    kind: str
+    message: str
+
+
+@runtime_checkable
+class Storage(Protocol):
+    """A place for studies. Every method is one transaction; ``lock`` keeps a study to one process."""
+
+    def create(self, record: StudyRecord) -> None:
+        """A new study; its name must be free."""
+
+    def load(self, name: str) -> StudyRecord:
+        """The study of this name, or a StorageError that lists the names there are."""
+
+    def studies(self) -> list[StudyRecord]:
+        """All studies, oldest first."""
+
+    def update(self, name: str, **changes: Any) -> None:
+        """Change fields of a study's row."""
+
+    def delete(self, name: str) -> None:
+        """Remove a study with its nodes, events and checkpoints."""
+
+    def copy(self, name: str, new: str) -> None:
+        """The same study once more under a new name, checkpoints included."""
+
+    def begin_round(self, name: str, number: int, trials: Sequence[Trial]) -> None:
+        """Write a round down before any of it runs."""
+
+    def finish(self, name: str, outcomes: Sequence[Outcome]) -> None:
+        """Write outcomes down as they come."""
+
+    def nodes(self, name: str) -> list[NodeRecord]:
+        """All nodes in the order in which they were asked for."""
+
+    def add_event(self, name: str, kind: str, message: str) -> None:
+        """Remember something."""
+
+    def events(self, name: str) -> list[EventRecord]:
+        """What was remembered, oldest first."""
+
+    def checkpoints(self, name: str) -> Checkpoints | None:
+        """Where the study's models live; None for a storage that keeps no files."""
+
+    def lock(self, name: str) -> AbstractContextManager[None]:
+        """Hold the study; StudyLocked if another process does. Ends with the process, however it dies."""
+
+
+def now() -> str:
+    """The time as text, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def unknown_study(name: str, names: Sequence[str], where: str) -> StorageError:
+    """The error for a study that is not there."""
+    known = ", ".join(map(repr, names)) if names else "none"
+    return StorageError(f"there is no study {name!r} in {where}; its studies: {known}")
+
+
+def taken_name(name: str, where: str) -> StorageError:
+    """The error for a name that is in use."""
+    return StorageError(
+        f"{where} already has a study {name!r}: resume it (resume=True), delete it, or choose another name"
+    )
