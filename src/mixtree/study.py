@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any, Generic, Literal
 
+from mixtree.data.sources import TARGET
 from mixtree.errors import InputError
 from mixtree.events import Listener
 from mixtree.loop import Limits, Loop, Objective, as_node
@@ -27,6 +28,8 @@ class Result(Generic[State]):
     """What a study found, and where every step went."""
 
     study: str
+    sources: tuple[str, ...]
+    """Names of the mixture's weights; the target's own rows are one more source where they were used."""
     mixture: Mixture
     value: float
     node: Node
@@ -40,6 +43,11 @@ class Result(Generic[State]):
     tree: Tree
     state: State
     warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The mixture by the names of its sources."""
+        return dict(zip(self.sources, self.mixture.tolist(), strict=True))
 
     @property
     def unspent(self) -> int:
@@ -101,6 +109,7 @@ def run(
         node = search.best()
         return Result(
             study=study,
+            sources=source_names(loop.record, node.mixture),
             mixture=node.mixture,
             value=node.value,
             node=node,
@@ -140,6 +149,7 @@ def load(storage: Storage | str | FilePath, study: str, trainer: Trainer[State] 
     node = tree[record.best]
     return Result(
         study=study,
+        sources=source_names(record, node.mixture),
         mixture=node.mixture,
         value=node.value,
         node=node,
@@ -151,6 +161,15 @@ def load(storage: Storage | str | FilePath, study: str, trainer: Trainer[State] 
         state=arrays if trainer is None else trainer.load(arrays),
         warnings=tuple(each.message for each in place.events(study) if each.kind == "warning"),
     )
+
+
+def source_names(record: StudyRecord, mixture: Mixture) -> tuple[str, ...]:
+    """Names of a mixture's weights; one more weight than sources is the target's own rows."""
+    known = tuple(record.config.get("sources", ()))
+    names = (*known, TARGET) if len(known) == len(mixture) - 1 else known
+    if len(names) == len(mixture):
+        return names
+    return tuple(f"source {number}" for number in range(len(mixture)))
 
 
 def _open(storage: Storage | str | FilePath | None) -> Storage:

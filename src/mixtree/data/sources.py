@@ -67,6 +67,12 @@ class Sources:
             classes,
         )
 
+    @classmethod
+    def blank(cls, names: Sequence[str], *, features: int, classes: int) -> Sources:
+        """Sources of the right shape without data: for a trainer that is only to predict."""
+        row = Rows(np.zeros((1, features)), np.zeros(1, dtype=np.int64 if classes else np.float64))
+        return cls(tuple(names), (row,) * len(names), row, classes)
+
     def __len__(self) -> int:
         return len(self.names)
 
@@ -93,7 +99,7 @@ class Problem:
 
     name: str
     sources: Sources
-    test: Rows
+    test: Rows | None
     alpha: Mixture | None = None
 
 

@@ -121,7 +121,8 @@ def _report(each: _Finished, problem: Problem, rules: Rules) -> Run:
         return Run(each.algorithm, each.repeat, float("inf"), val, test, {}, rules.budget, {}, each.seconds)
     sources, predict, state = problem.sources, each.trainer.predict, each.result.state
     val = rules.metric(sources.validation.y, predict(state, sources.validation.x))
-    test = rules.metric(problem.test.y, predict(state, problem.test.x))
+    if problem.test is not None:
+        test = rules.metric(problem.test.y, predict(state, problem.test.x))
     mixture = dict(zip((*sources.names, TARGET), each.result.mixture.tolist(), strict=False))
     return Run(
         each.algorithm,

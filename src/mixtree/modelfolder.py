@@ -1,0 +1,162 @@
+"""The model folder: weights, preprocessing, metadata and a card; it predicts without the training data."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path as FilePath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from mixtree.data.preprocessing import Preprocessor
+from mixtree.data.sources import Sources
+from mixtree.errors import InputError, StorageError
+from mixtree.models import ModelOptions, make_trainer
+
+FORMAT = 1
+WEIGHTS, ABOUT, CARD, PREPROCESSING = "weights.safetensors", "model.json", "MODEL_CARD.md", "preprocessing"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SavedModel:
+    """A model folder in memory: predicts tables like those it was trained on."""
+
+    about: dict[str, Any]
+    preprocessor: Preprocessor
+    trainer: Any
+    state: Any
+
+    @property
+    def classes(self) -> list[Any] | None:
+        """The labels in the order of the probabilities; None for a regression."""
+        found: list[Any] | None = self.about["classes"]
+        return found
+
+    def scores(self, frame: Any) -> NDArray[Any]:
+        """Class probabilities (n, classes), or predictions (n,) of a regression."""
+        scores: NDArray[Any] = self.trainer.predict(self.state, self.preprocessor.transform(frame))
+        return scores
+
+    def predict(self, frame: Any) -> NDArray[Any]:
+        """Labels as they were in the training table, or predictions of a regression."""
+        scores = self.scores(frame)
+        return scores if self.classes is None else np.asarray(self.classes)[scores.argmax(axis=1)]
+
+
+def write_model(
+    folder: FilePath, *, arrays: Mapping[str, NDArray[Any]], preprocessor: Preprocessor, about: Mapping[str, Any]
+) -> None:
+    """Write a model folder: beside its place first, then moved file by file; other files there stay."""
+    folder.mkdir(parents=True, exist_ok=True)
+    about = {"format": FORMAT, **about, "versions": versions()}
+    try:
+        with tempfile.TemporaryDirectory(prefix=".model-", dir=folder) as temporary:
+            new = FilePath(temporary)
+            save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, new / WEIGHTS)
+            (new / ABOUT).write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            (new / CARD).write_text(model_card(about), encoding="utf-8")
+            (new / PREPROCESSING).mkdir()
+            preprocessor.to_files(new / PREPROCESSING)
+            if (folder / PREPROCESSING).exists():
+                shutil.rmtree(folder / PREPROCESSING)
+            for name in (PREPROCESSING, WEIGHTS, CARD, ABOUT):
+                (new / name).replace(folder / name)
+    except OSError as error:
+        raise StorageError(f"cannot write the model to {folder}: {error}") from error
+
+
+def load_model(folder: str | FilePath) -> SavedModel:
+    """Read a model folder back; nothing in it is executed or unpickled."""
+    folder = FilePath(folder)
+    about, arrays = read_about(folder), read_weights(folder)
+    model = about["model"]
+    sources = Sources.blank(about["sources"], features=model["features"], classes=len(about["classes"] or ()))
+    options = ModelOptions(lr=model["lr"], batch_size=model["batch_size"])
+    trainer = make_trainer(model["name"], sources, options)
+    return SavedModel(about, Preprocessor.from_files(folder / PREPROCESSING), trainer, trainer.load(arrays))
+
+
+def read_about(folder: FilePath) -> dict[str, Any]:
+    """The metadata of a model folder."""
+    try:
+        about: dict[str, Any] = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"{folder} is no model folder: it has no {ABOUT}; make one with mixtree fit") from error
+    except ValueError as error:
+        raise InputError(f"{folder / ABOUT} is damaged: {error}") from error
+    if about.get("format", 0) > FORMAT:
+        raise InputError(f"{folder} was written by a newer mixtree (format {about['format']}): upgrade")
+    return about
+
+
+def read_weights(folder: FilePath) -> dict[str, NDArray[Any]]:
+    """The arrays of a model folder."""
+    try:
+        arrays: dict[str, NDArray[Any]] = load_file(folder / WEIGHTS)
+    except FileNotFoundError as error:
+        raise InputError(f"{folder} is no model folder: it has no {WEIGHTS}") from error
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{folder / WEIGHTS} is damaged: {error}") from error
+    return arrays
+
+
+def versions() -> dict[str, str]:
+    """What the model was made with."""
+    packages = {name: version(name) for name in ("mixtree", "numpy", "scikit-learn")}
+    return {**packages, "python": platform.python_version(), "machine": platform.machine()}
+
+
+def model_card(about: Mapping[str, Any]) -> str:
+    """A page about the model for people."""
+    weights = "\n".join(f"| {name} | {weight:.3f} |" for name, weight in about["mixture"].items())
+    spent = ", ".join(f"{phase} {steps}" for phase, steps in about["spent"].items())
+    lines = [
+        f"# {about['label']}: a model for a target unlike its sources",
+        "",
+        f"Predicts `{about['label']}` ({'regression' if about['classes'] is None else 'classification'}) with "
+        f"the model family `{about['model']['name']}`, trained by `{about['policy']}` "
+        f"(mixtree {about['versions']['mixtree']}).",
+        "",
+        "## The mixture it was trained on",
+        "| source | weight |",
+        "| --- | --- |",
+        weights,
+        "",
+        "## How good it is",
+        f"- {about['metric']} on {about['rows']['validation']} validation rows: {_number(about['val_score'])}. "
+        "These rows chose the mixture, so this number is optimistic.",
+    ]
+    if about["test_score"] is not None:
+        lines.append(
+            f"- {about['metric']} on {about['rows']['test']} test rows that chose nothing: "
+            f"{_number(about['test_score'])}."
+        )
+    if about["verdict"]:
+        lines += ["", "## Verdict", str(about["verdict"].get("sentence", ""))]
+    lines += [
+        "",
+        "## How it was made",
+        f"- Budget {about['budget']} steps of {about['model']['batch_size']} rows; spent: {spent}.",
+        f"- Training rows per source: {', '.join(f'{k} {v}' for k, v in about['rows']['sources'].items())}.",
+        f"- Seed {about['seed']}; data fingerprint `{about['data']}`.",
+        "",
+        "## Use",
+        "```console",
+        "mixtree predict THIS_FOLDER new.csv -o predictions.csv",
+        "```",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _number(value: float | None) -> str:
+    return "not available" if value is None else f"{value:.4f}"

@@ -1,0 +1,116 @@
+"""Model families: ``mlp``, ``linear``, ``lightgbm``, ``xgboost``, ``sklearn:NAME``, or your own object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mixtree.data.sources import Sources
+from mixtree.errors import InputError
+from mixtree.trainer import Trainer
+
+NAMES = ("mlp", "linear", "lightgbm", "xgboost", "sklearn:NAME")
+DEFAULT_LR = {"mlp": 0.1, "linear": 0.1, "lightgbm": 0.1, "xgboost": 0.3}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ModelOptions:
+    """What a model family needs beside the data; None is the family's own default."""
+
+    lr: float | None = None
+    batch_size: int = 50
+    class_weight: str | None = None
+    init: Mapping[str, Any] | None = None
+    """Arrays of a model to start from."""
+
+
+def make_trainer(model: Any, sources: Sources, options: ModelOptions) -> Trainer[Any]:
+    """The trainer of a model: a name, a scikit-learn or boosting estimator, or a torch module factory."""
+    if isinstance(model, str):
+        return _by_name(model, sources, options)
+    if hasattr(model, "partial_fit") or hasattr(model, "steps"):
+        return _partial_fit(model, sources, options)
+    if type(model).__module__.split(".")[0] in ("lightgbm", "xgboost"):
+        return _boosting(type(model).__module__.split(".")[0], sources, options, dict(model.get_params()))
+    if callable(model):
+        return _torch(model, sources, options)
+    raise InputError(
+        f"cannot train {type(model).__name__}: give one of {', '.join(NAMES)}, an object with partial_fit, "
+        "a LightGBM or XGBoost estimator, or a function that returns a torch module"
+    )
+
+
+def _by_name(name: str, sources: Sources, options: ModelOptions) -> Trainer[Any]:
+    if name in ("mlp", "linear"):
+        from mixtree.trainers.mlp import MlpTrainer
+
+        return MlpTrainer(
+            sources,
+            hidden=(128, 128, 128) if name == "mlp" else (),
+            lr=DEFAULT_LR[name] if options.lr is None else options.lr,
+            batch_size=options.batch_size,
+            class_weight=options.class_weight,
+            init=options.init,
+        )
+    if name in ("lightgbm", "xgboost"):
+        return _boosting(name, sources, options, {})
+    if name.startswith("sklearn:"):
+        return _partial_fit(
+            _sklearn_estimator(name.removeprefix("sklearn:"), sources.classes), sources, options
+        )
+    raise InputError(f"unknown model {name!r}; choose one of {', '.join(NAMES)}")
+
+
+def _sklearn_estimator(name: str, classes: int) -> Any:
+    from sklearn.utils import all_estimators
+
+    kind = "classifier" if classes else "regressor"
+    known = {key: value for key, value in all_estimators(type_filter=kind) if hasattr(value, "partial_fit")}
+    if name not in known:
+        raise InputError(
+            f"sklearn:{name} is no {kind} that can be trained in steps; choose one of "
+            f"{', '.join(f'sklearn:{each}' for each in sorted(known))}"
+        )
+    estimator = known[name]
+    # Log-loss is the one loss of SGDClassifier that gives probabilities.
+    return estimator(loss="log_loss") if name == "SGDClassifier" else estimator()
+
+
+def _partial_fit(estimator: Any, sources: Sources, options: ModelOptions) -> Trainer[Any]:
+    from mixtree.trainers.sklearn import PartialFitTrainer
+
+    _refuse(options, "scikit-learn models", "init", "lr", "class_weight")
+    return PartialFitTrainer(sources, estimator, batch_size=options.batch_size)
+
+
+def _boosting(library: str, sources: Sources, options: ModelOptions, params: dict[str, Any]) -> Trainer[Any]:
+    from mixtree.trainers.boosting import BoostingTrainer
+
+    _refuse(options, "boosting models", "init", "class_weight")
+    lr = params.get("learning_rate") if options.lr is None else options.lr
+    return BoostingTrainer(
+        sources, library=library, params=params, lr=DEFAULT_LR[library] if lr is None else float(lr)
+    )
+
+
+def _torch(factory: Any, sources: Sources, options: ModelOptions) -> Trainer[Any]:
+    from functools import partial
+
+    from mixtree.trainers.torch import TorchTrainer, torch
+
+    lr = DEFAULT_LR["mlp"] if options.lr is None else options.lr
+    return TorchTrainer(
+        sources,
+        factory,
+        optimizer=partial(torch.optim.SGD, lr=lr),
+        batch_size=options.batch_size,
+        class_weight=options.class_weight,
+        init=options.init,
+    )
+
+
+def _refuse(options: ModelOptions, family: str, *names: str) -> None:
+    for name in names:
+        if getattr(options, name) is not None:
+            raise InputError(f"{name} does not work with {family}: set it on the model, or leave it out")
