@@ -9,7 +9,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from mixtree import baselines
+from mixtree.data.sources import Sources
 from mixtree.errors import InputError
+from mixtree.matching import importance_weighted, mmd_mixture
 from mixtree.partition import PARTITIONS
 from mixtree.schedules import Schedule
 from mixtree.search import Search, TreeSearch
@@ -22,6 +24,8 @@ MIXMATCH = {
     "mixmatch-bisect": "bisect",
 }
 COMMIT_SHARE = 0.5
+CLASSIFIER_SHARE = 0.1
+"""The part of the budget that trains importance weighting's domain classifier."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -37,6 +41,10 @@ class Setting:
     minimum: Sequence[float] | None = None
     maximum: Sequence[float] | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    """Options of the tree search."""
+    data: Sources | None = None
+    """The rows, for algorithms that look at them before they start."""
+    batch_size: int = 50
 
 
 def make_search(algorithm: str, setting: Setting) -> Search:
@@ -64,6 +72,16 @@ def make_search(algorithm: str, setting: Setting) -> Search:
         return baselines.pooled(setting.sizes, budget=budget, decay=decay)
     if name == "validation":
         return baselines.validation(count, budget=budget, decay=decay)
+    if name == "mmd":
+        return baselines.fixed(
+            mmd_mixture(_data(setting, name), seed=setting.seed), budget=budget, decay=decay
+        )
+    if name == "fine-tune" and not decay:
+        return baselines.fine_tune(count, budget=budget)
+    if name == "importance":
+        return baselines.importance(
+            setting.sizes, steps=_classifier_steps(setting), budget=budget, decay=decay
+        )
     if name == "genie":
         return baselines.genie(setting.alpha, budget=budget, decay=decay)
     if name.startswith("only:"):
@@ -75,11 +93,38 @@ def make_search(algorithm: str, setting: Setting) -> Search:
     raise _unknown(algorithm, setting)
 
 
+def training_sources(algorithm: str, setting: Setting) -> Sources:
+    """The sources that an algorithm trains on: as they are, or with importance weights on their rows."""
+    data = _data(setting, algorithm)
+    if algorithm.partition("+")[0] != "importance":
+        return data
+    steps = _classifier_steps(setting)
+    return importance_weighted(data, steps=steps, batch_size=setting.batch_size, seed=setting.seed)
+
+
+def _classifier_steps(setting: Setting) -> int:
+    return max(1, int(setting.budget * CLASSIFIER_SHARE))
+
+
+def _data(setting: Setting, name: str) -> Sources:
+    if setting.data is None:
+        raise InputError(f"{name} looks at the sources' rows before it starts: give them in the setting")
+    return setting.data
+
+
 def known_algorithms(names: Sequence[str]) -> list[str]:
     """All ids for sources of these names."""
-    mixing = ["uniform", "pooled", *(f"only:{name}" for name in names), "validation", "genie"]
+    mixing = [
+        "uniform",
+        "pooled",
+        *(f"only:{name}" for name in names),
+        "validation",
+        "mmd",
+        "importance",
+        "genie",
+    ]
     searches = [name + suffix for name in MIXMATCH for suffix in ("", "+commit")]
-    return searches + [name + suffix for name in mixing for suffix in ("", "+decay")]
+    return [*searches, *(name + suffix for name in mixing for suffix in ("", "+decay")), "fine-tune"]
 
 
 def _tree_search(partition: str, setting: Setting, *, commit: bool) -> TreeSearch:

@@ -16,6 +16,7 @@ from mixtree.trainer import Evaluation
 from mixtree.tree import Node, Path, Tree
 
 DECAY_SHARE, DECAY_LR = 0.5, 0.1
+TUNE_SHARE, TUNE_LR = 0.1, 0.3
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -33,9 +34,14 @@ class Chain:
 
     rule = "last"
 
-    def __init__(self, stages: Sequence[Stage], *, budget: int | None = None) -> None:
-        total = sum(stage.steps for stage in stages)
+    def __init__(
+        self, stages: Sequence[Stage], *, budget: int | None = None, charged: dict[str, int] | None = None
+    ) -> None:
+        self.charged = charged or {}
+        """Steps that were spent before the first stage, by what they were for."""
+        total = sum(stage.steps for stage in stages) + sum(self.charged.values())
         self._ledger = Ledger(total if budget is None else budget)
+        self._ledger.spent = sum(self.charged.values())
         self._stages = [stage for stage in stages if stage.steps > 0]
         if total > self._ledger.budget:
             raise InputError(f"the stages take {total} steps, more than the budget of {budget}")
@@ -128,3 +134,21 @@ def genie(alpha: ArrayLike | None, *, budget: int, decay: bool = False) -> Chain
     if alpha is None:
         raise InputError("genie trains on the target's true mixture, which is not known here; leave it out")
     return fixed(alpha, budget=budget, decay=decay)
+
+
+def importance(sizes: ArrayLike, *, steps: int, budget: int, decay: bool = False) -> Chain:
+    """All rows in proportion to their sources' sizes, weighted by a domain classifier that took ``steps``."""
+    counts = np.asarray(sizes, dtype=np.float64)
+    left = budget - steps
+    last = int(left * DECAY_SHARE) if decay else 0
+    alpha = counts / counts.sum()
+    stages = [Stage(alpha, left - last), Stage(alpha, last, DECAY_LR, "decay")]
+    return Chain(stages, budget=budget, charged={"classifier": steps})
+
+
+def fine_tune(sources: int, *, budget: int) -> Chain:
+    """Uniform, then the last tenth of the budget on the target's own rows at step size × 0.3."""
+    last = int(budget * TUNE_SHARE)
+    first = np.append(uniform_mixture(sources), 0.0)
+    stages = [Stage(first, budget - last), Stage(np.eye(sources + 1)[sources], last, TUNE_LR, "tune")]
+    return Chain(stages, budget=budget)

@@ -85,13 +85,13 @@ def _partial_fit(estimator: Any, sources: Sources, options: ModelOptions) -> Tra
 
 
 def _boosting(library: str, sources: Sources, options: ModelOptions, params: dict[str, Any]) -> Trainer[Any]:
-    from mixtree.trainers.boosting import BoostingTrainer
+    from mixtree.trainers.boosting import LightGBMTrainer, XGBoostTrainer
 
     _refuse(options, "boosting models", "init", "class_weight")
-    lr = params.get("learning_rate") if options.lr is None else options.lr
-    return BoostingTrainer(
-        sources, library=library, params=params, lr=DEFAULT_LR[library] if lr is None else float(lr)
-    )
+    kind = LightGBMTrainer if library == "lightgbm" else XGBoostTrainer
+    params = {name: value for name, value in params.items() if value is not None}
+    own = params.pop("learning_rate", DEFAULT_LR[library])
+    return kind(sources, params, learning_rate=own if options.lr is None else options.lr)
 
 
 def _torch(factory: Any, sources: Sources, options: ModelOptions) -> Trainer[Any]:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mixtree.algorithms import Setting, make_search
+from mixtree.algorithms import Setting, make_search, training_sources
 from mixtree.data.sources import TARGET, Problem
 from mixtree.errors import TrainingError
 from mixtree.events import Listener
 from mixtree.metrics import Metric, check_metric
-from mixtree.search import Search
 from mixtree.seeds import derive_seed
 from mixtree.study import Result, run
 from mixtree.trainer import Trainer
@@ -67,13 +66,21 @@ class Rules:
     options: dict[str, Any] = field(default_factory=dict)
     """Options of the tree search."""
 
-    def search(self, algorithm: str, problem: Problem, *, seed: int = 0) -> Search:
-        """The algorithm, ready to run on the problem."""
-        names, sizes = problem.sources.names, problem.sources.sizes
-        setting = Setting(
-            names, sizes, self.budget, self.steps, seed=seed, alpha=problem.alpha, options=self.options
+    batch_size: int = 50
+
+    def setting(self, problem: Problem, *, seed: int = 0) -> Setting:
+        """What an algorithm is told of a problem."""
+        return Setting(
+            problem.sources.names,
+            problem.sources.sizes,
+            self.budget,
+            self.steps,
+            seed=seed,
+            alpha=problem.alpha,
+            options=self.options,
+            data=problem.sources,
+            batch_size=self.batch_size,
         )
-        return make_search(algorithm, setting)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -97,15 +104,18 @@ def compare(
     for problem in problems:  # what cannot work fails here, before any training
         check_metric(rules.metric, problem.sources.validation.y, problem.sources.classes)
         for algorithm in algorithms:
-            rules.search(algorithm, problem)
+            make_search(algorithm, rules.setting(problem))
     finished = []
     for repeat, problem in enumerate(problems):
-        trainer = make_trainer(problem)
+        plain = make_trainer(problem)
         for algorithm in algorithms:
             started = time.perf_counter()
             # The same initial model for all algorithms of a repeat, but a stream of its own for each.
             seed = derive_seed(repeat, (crc32(algorithm.encode()),))
-            search = rules.search(algorithm, problem, seed=seed)
+            setting = rules.setting(problem, seed=seed)
+            search, sources = make_search(algorithm, setting), training_sources(algorithm, setting)
+            own = sources is not problem.sources
+            trainer = make_trainer(replace(problem, sources=sources)) if own else plain
             name = f"{algorithm}/{repeat}"
             try:
                 result = run(search, trainer, seed=seed, init_seed=repeat, study=name, listeners=listeners)
