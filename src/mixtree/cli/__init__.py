@@ -6,8 +6,8 @@ import sys
 
 import typer
 
-from mixtree.cli import demo
-from mixtree.errors import InputError, MixtreeError
+from mixtree.cli import compare, demo, fit, studies
+from mixtree.errors import InputError, MixtreeError, StudyInterrupted
 
 app = typer.Typer(
     name="mixtree",
@@ -16,7 +16,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Find the mixture of training sources, and the model, that do best on a target unlike any of them.",
 )
-demo.add_to(app)
+for group in (fit, compare, studies, demo):
+    group.add_to(app)
 
 
 def _version(wanted: bool) -> None:
@@ -37,9 +38,12 @@ def _options(
 
 
 def main() -> None:
-    """Exit code 0 when all went well, 2 for bad input, 1 for a failure."""
+    """Exit code 0 when all went well, 2 for bad input, 1 for a failure, 130 for Ctrl-C."""
     try:
         app()
+    except StudyInterrupted as stopped:
+        typer.secho(f"mixtree: {stopped}", fg="yellow", err=True)
+        sys.exit(130)
     except MixtreeError as error:
         typer.secho(f"mixtree: {error}", fg="red", err=True)
         sys.exit(2 if isinstance(error, InputError) else 1)

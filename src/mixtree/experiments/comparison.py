@@ -148,11 +148,15 @@ def _report(each: _Finished, problem: Problem, rules: Rules) -> Run:
 
 
 def summarise(runs: Sequence[Run]) -> list[Summary]:
-    """Mean and standard deviation of the test score per algorithm, in the order of the runs."""
+    """Mean and standard deviation of the score per algorithm, in the order of the runs.
+
+    The score is that of the test rows; where there are none, of the validation rows.
+    """
     summaries = []
     for name in dict.fromkeys(each.algorithm for each in runs):
         own = [each for each in runs if each.algorithm == name]
-        scores = np.array([each.test_score for each in own])
+        tested = np.array([each.test_score for each in own])
+        scores = tested if np.isfinite(tested).any() else np.array([each.val_score for each in own])
         names = list(dict.fromkeys(source for each in own for source in each.mixture))
         mixture = {
             source: float(np.mean([each.mixture.get(source, 0.0) for each in own])) for source in names

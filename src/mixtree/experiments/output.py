@@ -21,13 +21,14 @@ def write_comparison(
     files = [folder / name for name in ("summary.csv", "runs.csv", "results.json", "scores.png")]
     _write_csv(files[0], [_flat(asdict(each)) for each in summaries])
     _write_csv(files[1], [_flat(asdict(each)) for each in runs])
-    results = {"metric": metric, "runs": _plain(runs), "summary": _plain(summaries)}
+    results = {"metric": metric, "runs": plain(runs), "summary": plain(summaries)}
     files[2].write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     _write_figure(files[3], summaries, metric=metric, title=title)
     return files
 
 
-def _plain(rows: Sequence[Run] | Sequence[Summary]) -> list[dict[str, Any]]:
+def plain(rows: Sequence[Run] | Sequence[Summary]) -> list[dict[str, Any]]:
+    """Rows as JSON can hold them."""
     # JSON has no NaN: a score that does not exist is null.
     return [
         {

@@ -1,0 +1,51 @@
+"""All benchmarks: ``make bench``. Ratios come from interleaved runs in one process; no time is ever asserted.
+
+Prints a table and writes results/latest.json: a list of {name, ratio, target, met}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+MODULES = ("mlp", "torch_module", "search", "storage", "tables")
+
+
+def load(name: str):
+    """The benchmark file of this name as a module; benchmarks are files, not a package."""
+    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", HERE / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", default=MODULES, help=f"which ones (default: {', '.join(MODULES)})")
+    chosen = parser.parse_args().names
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    sys.path.insert(0, str(HERE))
+    rows = []
+    for name in chosen:
+        for row in load(name).measure():
+            rows.append(row)
+            mark = {True: "met", False: "MISSED", None: ""}[row.get("met")]
+            print(f"{row['name']:<70} {row['ratio']:>10.4g}  target {row.get('target') or '-':>8}  {mark}", flush=True)
+    results = HERE / "results"
+    results.mkdir(exist_ok=True)
+    kept = []
+    latest = results / "latest.json"
+    if set(chosen) != set(MODULES) and latest.exists():
+        names = {row["name"] for row in rows}
+        kept = [row for row in json.loads(latest.read_text(encoding="utf-8")) if row["name"] not in names]
+    latest.write_text(json.dumps(kept + rows, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

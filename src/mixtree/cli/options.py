@@ -1,0 +1,196 @@
+"""The options that ``fit`` and ``compare`` share: as flags, as keys of a TOML file, as a resumed recipe."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from mixtree.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One option: its name in Python and TOML, its type, its help and the default that the help shows."""
+
+    name: str
+    kind: Any
+    help: str
+    default: str = ""
+    """What happens without it, in words."""
+    spelling: str = ""
+    metavar: str | None = None
+
+    @property
+    def flag(self) -> str:
+        return self.spelling or "--" + self.name.replace("_", "-")
+
+
+DATA = (
+    Flag("source", list[str], "One file per source, NAME=FILE; repeat it.", metavar="NAME=FILE"),
+    Flag("source_col", str, "The column that says which source a row comes from.", metavar="COL"),
+    Flag("label", str, "The column to predict.", metavar="COL"),
+    Flag("val", Path, "The target's labelled validation rows.", metavar="FILE"),
+    Flag(
+        "test", Path, "Labelled rows of the target that only the final score reads.", "none", metavar="FILE"
+    ),
+    Flag("target", Path, "The target's labelled rows, to be split by --val-frac.", "none", metavar="FILE"),
+    Flag("val_frac", float, "Share of --target for validation; the rest is the test.", "0.3"),
+    Flag("group_col", str, "Split --target by groups of this column.", "by label", metavar="COL"),
+    Flag(
+        "time_col", str, "Split --target by time: validation is the earlier part.", "by label", metavar="COL"
+    ),
+    Flag("drop", list[str], "A column to leave out; repeat it.", metavar="COL"),
+    Flag("task", str, "auto, classification or regression.", "auto"),
+)
+FITTING = (
+    Flag("metric", str, "auroc, accuracy, log-loss, mae, rmse …", "auroc, or rmse for a regression"),
+    Flag("budget", int, "SGD steps in all.", "ten passes over the rows, 600 to 20,000", metavar="STEPS"),
+    Flag("steps", int, "SGD steps per node.", "budget / 30", metavar="PER_NODE"),
+    Flag("batch_size", int, "Rows per step.", "50"),
+    Flag("lr", float, "Step size.", "the model's own (mlp, linear: 0.1)"),
+    Flag("unit", str, "What --budget and --steps count: steps or samples.", "steps"),
+    Flag("objective", str, "What the search minimises: loss or metric.", "loss"),
+    Flag("nu", str, "Optimism ν, a number or auto.", "0.5"),
+    Flag("rho", float, "Decay ρ of optimism per height.", "by the number of sources"),
+    Flag("optimism", float, "Factor c of optimism.", "2"),
+    Flag("returns", str, "Return rule: deepest or best.", "deepest", "--return"),
+    Flag("min", list[str], "Least weight of a source; repeat it.", "0", metavar="SRC=W"),
+    Flag(
+        "max", list[str], "Greatest weight of a source (mixmatch-ch only); repeat it.", "1", metavar="SRC=W"
+    ),
+    Flag("use_target_rows", str, "May the target's rows be trained on: never or auto.", "never"),
+    Flag("time_limit", str, "Stop after this long: 90s, 10m, 2h.", "none", metavar="T"),
+    Flag("class_weight", str, "balanced: rare classes weigh more.", "all rows alike"),
+    Flag("init", Path, "Start from the model in this folder.", "a fresh model", metavar="DIR"),
+    Flag("model", str, "mlp, linear, lightgbm, xgboost or sklearn:NAME.", "mlp"),
+    Flag("seed", int, "Seed of everything random.", "0"),
+    Flag("workers", int, "Processes that train.", "1"),
+)
+PLACE = (
+    Flag("policy", str, "The algorithm.", "mixmatch-bisect+commit"),
+    Flag("storage", str, "Study file or database URL.", "study.db inside --out", metavar="URL"),
+    Flag("study", str, "Name of the study.", "fit"),
+    Flag("out", Path, "Folder for the model.", metavar="DIR"),
+    Flag("dry_run", bool, "Say what would be done, and do nothing."),
+)
+OUTPUT = (Flag("json", bool, "Print one JSON object on stdout."),)
+
+Values = dict[str, Any]
+
+
+def command(function: Callable[[list[Path], Values], None], flags: Sequence[Flag]) -> Callable[..., None]:
+    """A typer command with these flags; it calls the function with the tables and what the user gave."""
+
+    def run(**given: Any) -> None:
+        tables = given.pop("tables") or []
+        function(tables, {name: value for name, value in given.items() if value not in (None, [], False)})
+
+    tables = typer.Argument(
+        None,
+        metavar="TABLE…",
+        show_default=False,
+        help="Tables with a source column; or one TOML file of options.",
+    )
+    parameters = [_parameter("tables", list[Path] | None, tables)]
+    parameters += [_parameter(each.name, each.kind | None, _option(each)) for each in flags]
+    run.__name__, run.__doc__ = function.__name__, function.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def _option(flag: Flag) -> Any:
+    if flag.kind is bool:
+        return typer.Option(False, flag.flag, help=flag.help)
+    return typer.Option(
+        None, flag.flag, help=flag.help, metavar=flag.metavar, show_default=flag.default or False
+    )
+
+
+def with_config(tables: list[Path], given: Values, flags: Sequence[Flag]) -> tuple[list[Path], Values]:
+    """The tables and options of a TOML file, overridden by what was given as flags."""
+    if not (len(tables) == 1 and tables[0].suffix == ".toml"):
+        return tables, given
+    file = tables[0]
+    try:
+        config = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"there is no file {file}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} is not valid TOML: {error}") from error
+    known = {flag.name: flag for flag in flags}
+    known |= {flag.flag.removeprefix("--").replace("-", "_"): flag for flag in flags}
+    found = [Path(each) for each in _as_list(config.pop("tables", []))]
+    values: Values = {}
+    for key, value in config.items():
+        flag = known.get(key.replace("-", "_"))
+        if flag is None:
+            names = ", ".join(each.flag.removeprefix("--") for each in flags)
+            raise InputError(f"{file}: unknown key {key!r}; the keys are tables, {names}")
+        values[flag.name] = _typed(file, key, value, flag)
+    return found, {**values, **given}
+
+
+def _typed(file: Path, key: str, value: Any, flag: Flag) -> Any:
+    if flag.kind == list[str]:
+        if isinstance(value, Mapping):  # source = {fl = "fl.csv"}, min = {fl = 0.1}
+            return [f"{name}={each}" for name, each in value.items()]
+        return [str(each) for each in _as_list(value)]
+    if flag.name in ("nu", "time_limit"):
+        return str(value)
+    if flag.kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    wanted = str if flag.kind is Path else flag.kind
+    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+        raise InputError(f"{file}: {key} must be a {wanted.__name__}; got {value!r}")
+    return Path(value) if flag.kind is Path else value
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def pairs(given: Sequence[str] | None, flag: str) -> dict[str, str]:
+    """NAME=VALUE texts as a dictionary."""
+    found: dict[str, str] = {}
+    for text in given or ():
+        name, sign, value = text.rpartition("=") if flag in ("--min", "--max") else text.partition("=")
+        if not sign or not name or not value:
+            raise InputError(f"{flag} takes NAME=VALUE; got {text!r}")
+        if name in found:
+            raise InputError(f"{flag} names {name!r} twice")
+        found[name] = value
+    return found
+
+
+def weights(given: Sequence[str] | None, flag: str) -> dict[str, float]:
+    """SRC=W texts as numbers."""
+    try:
+        return {name: float(value) for name, value in pairs(given, flag).items()}
+    except ValueError as error:
+        raise InputError(f"{flag} takes SRC=W with a number W: {error}") from error
+
+
+def seconds(text: str | None) -> float | None:
+    """A duration such as 90s, 10m, 2h or a number of seconds.
+
+    >>> seconds("1.5m")
+    90.0
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhd]?)\s*", text)
+    if not match or float(match[1]) <= 0:
+        raise InputError(f"a duration looks like 90s, 10m or 2h; got {text!r}")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
