@@ -15,7 +15,7 @@ from mixtree.matching import importance_weighted, mmd_mixture
 from mixtree.partition import PARTITIONS
 from mixtree.schedules import Schedule
 from mixtree.search import Search, TreeSearch
-from mixtree.simplex import Mixture
+from mixtree.simplex import Mixture, as_mixture
 
 MIXMATCH = {
     "mixmatch-ch": "halve",
@@ -55,10 +55,10 @@ def make_search(algorithm: str, setting: Setting) -> Search:
     >>> make_search("pooled", setting).ask()[0].mixture
     array([0.25, 0.75])
     """
-    name, _, suffix = algorithm.partition("+")
+    name, suffix = _split(algorithm)
     if name in MIXMATCH and suffix in ("", "commit"):
         return _tree_search(MIXMATCH[name], setting, commit=suffix == "commit")
-    if suffix not in ("", "decay"):
+    if suffix == "commit":
         raise _unknown(algorithm, setting)
     if (setting.minimum is not None or setting.maximum is not None) and name not in ("validation", "genie"):
         raise InputError(
@@ -69,6 +69,8 @@ def make_search(algorithm: str, setting: Setting) -> Search:
     if name == "uniform":
         return baselines.uniform(count, budget=budget, decay=decay)
     if name == "pooled":
+        if len(setting.sizes) != count:
+            raise InputError(f"{algorithm}: {len(setting.sizes)} source sizes but there are {count} sources")
         return baselines.pooled(setting.sizes, budget=budget, decay=decay)
     if name == "validation":
         return baselines.validation(count, budget=budget, decay=decay)
@@ -83,7 +85,8 @@ def make_search(algorithm: str, setting: Setting) -> Search:
             setting.sizes, steps=_classifier_steps(setting), budget=budget, decay=decay
         )
     if name == "genie":
-        return baselines.genie(setting.alpha, budget=budget, decay=decay)
+        alpha = setting.alpha if setting.alpha is None else as_mixture(setting.alpha, sources=count)
+        return baselines.genie(alpha, budget=budget, decay=decay)
     if name.startswith("only:"):
         source = name.removeprefix("only:")
         if source not in setting.names:
@@ -93,10 +96,18 @@ def make_search(algorithm: str, setting: Setting) -> Search:
     raise _unknown(algorithm, setting)
 
 
+def _split(algorithm: str) -> tuple[str, str]:
+    """Name and suffix of an id; a source's own name may hold a "+"."""
+    for suffix in ("commit", "decay"):
+        if algorithm.endswith(f"+{suffix}"):
+            return algorithm.removesuffix(f"+{suffix}"), suffix
+    return algorithm, ""
+
+
 def training_sources(algorithm: str, setting: Setting) -> Sources:
     """The sources that an algorithm trains on: as they are, or with importance weights on their rows."""
     data = _data(setting, algorithm)
-    if algorithm.partition("+")[0] != "importance":
+    if _split(algorithm)[0] != "importance":
         return data
     steps = _classifier_steps(setting)
     return importance_weighted(data, steps=steps, batch_size=setting.batch_size, seed=setting.seed)

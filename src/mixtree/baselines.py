@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mixtree.errors import InputError, SearchError, TrainingError
-from mixtree.search import ALL_DIVERGED, Ledger, Trial
+from mixtree.search import ALL_DIVERGED, Ledger, Trial, check_budget
 from mixtree.simplex import Mixture, as_mixture, uniform_mixture
 from mixtree.trainer import Evaluation
 from mixtree.tree import Node, Path, Tree
@@ -98,7 +98,7 @@ def fixed(mixture: ArrayLike, *, budget: int, decay: bool = False) -> Chain:
     >>> [trial.steps for trial in fixed([0.5, 0.5], budget=100, decay=True).ask()]
     [50]
     """
-    alpha = as_mixture(mixture)
+    alpha, budget = as_mixture(mixture), check_budget(budget)
     last = int(budget * DECAY_SHARE) if decay else 0
     stages = [Stage(alpha, budget - last), Stage(alpha, last, DECAY_LR, "decay")]
     return Chain(stages, budget=budget)

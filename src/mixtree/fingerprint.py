@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from hashlib import blake2b
 from typing import Any
 
@@ -21,8 +22,9 @@ def data_fingerprint(sources: Sources) -> str:
 
 
 def _add(total: blake2b, part: Rows) -> None:
-    x = part.x
+    x = part.x.tocsr() if hasattr(part.x, "tocsr") else part.x
     arrays = (x.data, x.indices, x.indptr) if hasattr(x, "indptr") else (x,)
+    total.update(f"{type(x).__name__}{x.shape}".encode())
     for array in (*arrays, part.y, part.weight):
         if array is None:
             total.update(b"none")
@@ -33,12 +35,26 @@ def _add(total: blake2b, part: Rows) -> None:
 
 
 def settings(part: Any) -> dict[str, Any]:
-    """What a search or trainer says of its own settings; its type where it says nothing."""
+    """What a search, trainer or objective says of its own settings; its name where it says nothing."""
     describe = getattr(part, "describe", None)
     told = describe() if describe is not None else {}
-    # Through JSON and back: what is compared later is what the database gives back.
-    plain: dict[str, Any] = json.loads(json.dumps({"type": type(part).__qualname__, **told}, default=str))
+    name = getattr(part, "__qualname__", type(part).__qualname__)
+    # Through JSON and back: what is compared later is what the database gives back. An object without a text
+    # of its own shows its address, which is another one in every process.
+    text = re.sub(r" at 0x[0-9a-fA-F]+", "", json.dumps({"type": name, **told}, default=_plain))
+    plain: dict[str, Any] = json.loads(text)
     return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return getattr(value, "__qualname__", None) or str(value)
+
+
+def model_key(*parts: Any) -> str:
+    """A short text that studies share only if all that decides their models is the same."""
+    return blake2b(json.dumps(parts).encode(), digest_size=8).hexdigest()
 
 
 def differences(then: dict[str, Any], now: dict[str, Any], *, within: str = "") -> list[str]:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from math import inf, isfinite, isnan
+from math import inf, isfinite
 from typing import Any, Generic, Literal
 
-import numpy as np
-
 from mixtree.data.sources import Sources
-from mixtree.errors import CheckpointError, SearchError, StorageError, StudyInterrupted
+from mixtree.errors import (
+    CheckpointError,
+    MixtreeError,
+    SearchError,
+    StorageError,
+    StudyInterrupted,
+    TrainingError,
+)
 from mixtree.events import (
     Event,
     Listener,
@@ -25,11 +30,12 @@ from mixtree.events import (
     Warned,
 )
 from mixtree.executors.base import Done, Executor, Runner, SerialExecutor, Task
-from mixtree.fingerprint import data_fingerprint, differences, settings
+from mixtree.fingerprint import data_fingerprint, model_key, settings
 from mixtree.interrupts import Interrupts
+from mixtree.past import Past, as_node, refuse_changes
 from mixtree.search import Search, Trial
 from mixtree.states import States
-from mixtree.storage.base import NodeRecord, Outcome, Storage, StudyRecord
+from mixtree.storage.base import Outcome, Storage, StudyRecord
 from mixtree.trainer import Evaluation, State, Trainer
 from mixtree.tree import Node, Path, Tree
 
@@ -49,19 +55,6 @@ class Limits:
     keep: Literal["all", "frontier", "best"] = "frontier"
     keep_predictions: bool = False
     allow_changed_data: bool = False
-
-
-def as_node(trial: Trial, evaluation: Evaluation) -> Node:
-    """A trial and its evaluation as a node of the tree."""
-    return Node(
-        trial.path,
-        trial.mixture,
-        trial.steps,
-        evaluation.value,
-        evaluation.standard_error,
-        trial.lr_scale,
-        trial.phase,
-    )
 
 
 class Loop(Generic[State]):
@@ -85,39 +78,54 @@ class Loop(Generic[State]):
         self.search, self.trainer, self.storage, self.record = search, trainer, storage, record
         self.limits, self.objective, self.listeners = limits, objective, listeners
         self.tree = Tree()
-        self.spent = 0
+        self.charged = dict(getattr(search, "charged", {}))
+        self.spent = sum(self.charged.values())
         self.warnings: list[str] = []
         self._best_value = inf
-        self._stored: dict[Path, NodeRecord] = {}
-        self._rounds: list[tuple[Trial, ...]] = []
-        self._round_of: dict[Path, int] = {}
+        self._rounds = 0
+        self._parents: set[Path] = set()
         self._kept: set[Path] = set()
         self._executor: Executor | None = None
         self._steps_run, self._seconds_run = 0, 0.0
+        self._failed = 0
         self._raised = False
 
     # -- beginning ---------------------------------------------------------------------------------------
 
-    def create_or_check(self, *, resume: bool) -> None:
-        """Make the study's row; or, to resume, see that it is the same study."""
-        sources = getattr(self.trainer, "sources", None)
-        data = data_fingerprint(sources) if isinstance(sources, Sources) else ""
-        names = list(sources.names) if isinstance(sources, Sources) else []
-        config = {"sources": names, "search": settings(self.search), "trainer": settings(self.trainer)}
+    def create(self, *, resume: bool) -> bool:
+        """Make the study's row, unless it is there to be resumed; whether it is a new one."""
+        given = getattr(self.trainer, "sources", None)
+        sources = given if isinstance(given, Sources) else None
+        config = {
+            "sources": [] if sources is None else list(sources.names),
+            "search": settings(self.search),
+            "trainer": settings(self.trainer),
+            "objective": None if self.objective is None else settings(self.objective),
+        }
+        data = "" if sources is None else data_fingerprint(sources)
         self.record = replace(self.record, config=config, data=data)
-        name = self.record.name
-        if not resume or name not in [each.name for each in self.storage.studies()]:
-            self._prepare(None)
-            self.storage.create(replace(self.record, engine=getattr(self.trainer, "engine", None)))
-            return
+        if resume and self.record.name in [each.name for each in self.storage.studies()]:
+            return False
+        self._prepare(None)
+        engine, now = getattr(self.trainer, "engine", None), self.record
+        key = model_key(now.name, now.seed, now.init_seed, now.budget, now.config, now.data, engine)
+        self.storage.create(replace(now, engine=engine, key=key))
+        return True
+
+    def reopen(self) -> None:
+        """See that it is the same study, and say that it goes on. Only the process that holds it may."""
+        name, budget = self.record.name, self.record.budget
         then = self.storage.load(name)
-        self._refuse_changes(then)
+        refuse_changes(then, self.record, allow_changed_data=self.limits.allow_changed_data)
         self._prepare(then.engine)
-        self._raised = self.record.budget > then.budget
-        if self._raised:
-            self._note("budget", f"the budget was raised from {then.budget} to {self.record.budget} steps")
+        if budget > then.budget:
+            self._note("budget", f"the budget was raised from {then.budget} to {budget} steps")
+        if then.data != self.record.data:
+            self._note("data", f"the study goes on with other data: {self.record.data}, not {then.data}")
         self._note("resumed", "the study goes on")
-        self.storage.update(name, status="running", budget=self.record.budget)
+        self._raised = budget > then.budget or then.status == "raising"
+        status = "raising" if self._raised else "running"
+        self.storage.update(name, status=status, budget=budget, data=self.record.data, best=None)
 
     def _prepare(self, engine: str | None) -> None:
         if engine is not None and hasattr(self.trainer, "engine"):
@@ -126,62 +134,79 @@ class Loop(Generic[State]):
         if prepare is not None:
             prepare()
 
-    def _refuse_changes(self, then: StudyRecord) -> None:
-        now, name = self.record, self.record.name
-        seeds = {"seed": then.seed, "init_seed": then.init_seed}
-        changed = differences(seeds, {"seed": now.seed, "init_seed": now.init_seed})
-        changed += differences(then.config, now.config)
-        if changed:
-            raise StorageError(
-                f"study {name!r} cannot go on with other settings ({'; '.join(changed)}): "
-                "use the same ones, or another study name"
-            )
-        if now.budget < then.budget:
-            raise StorageError(
-                f"study {name!r} was started with a budget of {then.budget} steps; it can be raised, "
-                f"not lowered to {now.budget}"
-            )
-        if then.data != now.data and not self.limits.allow_changed_data:
-            raise StorageError(
-                f"study {name!r} was started on other data ({then.data[:8]}, not {now.data[:8]}): "
-                "bring the same rows in the same order, or allow changed data (allow_changed_data=True, "
-                "--allow-changed-data) and answer for mixing the two"
-            )
-
     # -- running -----------------------------------------------------------------------------------------
 
     def run(self) -> str:
         """Run to the end and say why it ended."""
+        try:
+            return self._run()
+        except StudyInterrupted:
+            raise
+        except BaseException as error:
+            # The error itself is what counts; where even this cannot be written the study looks killed.
+            with suppress(MixtreeError):
+                status = "failed" if isinstance(error, Exception) else "stopped"
+                self._note(status, f"{type(error).__name__}: {error}")
+                if not self._raised:  # else the next process must know that nodes are still to be marked
+                    self.storage.update(self.record.name, status=status)
+            raise
+
+    def _run(self) -> str:
         name = self.record.name
         self.states = States(self.trainer, self.storage.checkpoints(name))
         if self.states.checkpoints is not None:
             self.states.checkpoints.tidy()
-        self._stored = {record.trial.path: record for record in self.storage.nodes(name)}
-        self._supersede(raised=self._raised)
+        self._past = Past(self.storage, name)
+        left_behind = self._past.supersede(self.search, raised=self._raised)
+        for node in left_behind:
+            self.tree.add(node)
+            self.spent += node.steps
+        self._untold = {node.path for node in left_behind}
+        if self._raised:
+            self.storage.update(name, status="running")
+            self._raised = False
         self._emit(StudyStarted(name, self.record.budget))
         started = time.monotonic()
         with Interrupts() as interrupts:
-            reason = self._rounds_until_done(started, interrupts)
-        best = self.search.best()
+            reason, left = self._rounds_until_done(started, interrupts)
+        best = self._best()
         rule = str(getattr(self.search, "rule", "best"))
-        status: Any = "finished" if reason == FINISHED else "stopped"
+        status = "finished" if reason == FINISHED else "stopped"
         self.storage.update(name, status=status, best=best.path, rule=rule)
-        self._clean_up(best.path)
+        if self.limits.keep == "best" and reason == FINISHED:
+            self.states.keep_only([best.path])
+        else:
+            self._sweep([best.path, *self._coming(left)])
         self._emit(StudyFinished(name, best, self.spent, reason))
         return reason
 
-    def _rounds_until_done(self, started: float, interrupts: Interrupts) -> str:
+    def _best(self) -> Node:
+        try:
+            return self.search.best()
+        except TrainingError as error:
+            if not self._failed:
+                raise
+            raise TrainingError(f"{error}; {self._failed} nodes failed because their worker died") from error
+
+    def _rounds_until_done(self, started: float, interrupts: Interrupts) -> tuple[str, list[Trial]]:
+        """Why it ended, and the round that was asked for but not begun."""
+        replaying = bool(self._past)
         while True:
             trials = self.search.ask()
             if not trials:
-                return FINISHED
-            known = all(self._known(trial) is not None for trial in trials)
-            if not known:
+                return FINISHED, []
+            outcomes = {trial.path: self._past.outcome(trial) for trial in trials}
+            if any(outcome is None for outcome in outcomes.values()):
                 if interrupts.pending:
                     raise self._interrupted()
                 if self._out_of_time(started, trials):
-                    return "the time limit was reached"
-            self._run_round(trials)
+                    return "the time limit was reached", trials
+                if replaying:
+                    self._sweep(self._coming(trials))
+                    replaying = False
+            self._run_round(trials, outcomes)
+            if not replaying:
+                self._forget(trials)
 
     def _out_of_time(self, started: float, trials: Sequence[Trial]) -> bool:
         limit = self.limits.time_limit
@@ -204,55 +229,66 @@ class Loop(Generic[State]):
             f"study {name!r} stopped after {self.spent} of {self.record.budget} steps; {how}"
         )
 
-    def _run_round(self, trials: list[Trial]) -> None:
-        number = len(self._rounds)
-        self._rounds.append(tuple(trials))
-        self._round_of.update((trial.path, number) for trial in trials)
-        fresh = [trial for trial in trials if trial.path not in self._stored]
-        outcomes = {trial.path: self._known(trial) for trial in trials}
-        missing = {path for path, outcome in outcomes.items() if outcome is None}
+    def _run_round(self, trials: list[Trial], outcomes: dict[Path, Outcome | None]) -> None:
+        self._rounds += 1
+        self._parents = {trial.path[:-1] for trial in trials if trial.path}
+        missing = [trial for trial in trials if outcomes[trial.path] is None]
         if missing:
-            if fresh:
-                self.storage.begin_round(self.record.name, number, fresh)
-            self._emit(RoundAsked(self.record.name, number + 1, tuple(trials)))
-            tasks = [
-                task for task in self._tasks(trials) if any(trial.path in missing for trial in task.trials)
-            ]
-            outcomes |= self._train(tasks, missing)
+            self._past.begin(trials)
+            self._emit(RoundAsked(self.record.name, self._rounds, tuple(trials)))
+            outcomes |= self._train(missing)
+        fresh = {trial.path for trial in missing}
         for trial in trials:
             outcome = outcomes[trial.path]
             assert outcome is not None
-            self._tell(trial, outcome, replayed=trial.path not in missing)
-        self._forget(trials)
+            self._tell(trial, outcome, replayed=trial.path not in fresh)
 
     def _tasks(self, trials: Sequence[Trial]) -> list[Task]:
-        """The round in pieces: by the trainer's groups, never by the number of workers, where numbers could
+        """The work in pieces: by the trainer's groups, never by the number of workers, where numbers could
         depend on it."""
-        fresh = () not in self._round_of
-        size = getattr(self.trainer, "group", None)
-        if size is None:
-            size = 1 if self.limits.workers > 1 else len(trials)
-        return [Task(tuple(trials[at : at + size]), fresh) for at in range(0, len(trials), size)]
+        group = getattr(self.trainer, "group", None)
+        if group is not None:
+            pieces = self._past.pieces(trials, group)
+        elif self.limits.workers > 1:
+            pieces = [(trial,) for trial in trials]
+        else:
+            pieces = [tuple(trials)]
+        return [Task(piece, () not in self._past) for piece in pieces]
 
-    def _train(self, tasks: list[Task], missing: set[Path]) -> dict[Path, Outcome | None]:
-        outcomes: dict[Path, Outcome | None] = {}
+    def _train(self, missing: Sequence[Trial]) -> dict[Path, Outcome]:
+        wanted = {trial.path for trial in missing}
+        outcomes: dict[Path, Outcome] = {}
+        tasks, restored = self._tasks(missing), set[Path]()
         while tasks:
-            again: list[Task] = []
+            again: dict[Path, list[Task]] = {}
             for done in self._get_executor().run(tasks):
                 if done.lost is not None:
-                    self._recompute(done.lost)
-                    again.append(done.task)
+                    again.setdefault(done.lost, []).append(done.task)
                     continue
-                fresh = [each for each in self._outcomes(done) if each.path in missing]
+                fresh = []
+                for outcome in self._outcomes(done):
+                    if outcome.path in wanted:
+                        fresh.append(outcome)
+                    elif done.failure is None:
+                        self._compare(outcome.path, outcome.evaluation)
                 self.storage.finish(self.record.name, fresh)
                 outcomes.update((each.path, each) for each in fresh)
-            tasks = again
+            if not restored.isdisjoint(again):
+                raise StorageError(
+                    f"the models of nodes {sorted(restored.intersection(again))} were computed again and "
+                    "still cannot be read: worker processes need checkpoints that all of them can see"
+                )
+            for path in again:
+                self._recompute(path)
+            restored.update(again)
+            tasks = [task for part in again.values() for task in part]
         return outcomes
 
     def _outcomes(self, done: Done) -> list[Outcome]:
         trials = done.task.trials
         if done.failure is not None:
             self._warn(f"{done.failure}; it counts as worst and the study goes on")
+            self._failed += len(trials)
             return [Outcome(trial.path, Evaluation(inf), "failed") for trial in trials]
         self._steps_run += sum(trial.steps for trial in trials)
         self._seconds_run += done.seconds / self.limits.workers
@@ -268,7 +304,7 @@ class Loop(Generic[State]):
         evaluation = measured
         if self.objective is not None and isfinite(measured.value):
             evaluation = self.objective(measured)
-        if isnan(evaluation.value):
+        if not isfinite(evaluation.value):
             evaluation = replace(evaluation, value=inf)
         stored = self.limits.keep_predictions or getattr(self.search, "uses_predictions", False)
         return evaluation if stored else replace(evaluation, predictions=None)
@@ -279,6 +315,7 @@ class Loop(Generic[State]):
         if node.path not in self.tree:  # a superseded node that is asked for after all was charged before
             self.spent += node.steps
         self.tree.add(node)
+        self._untold.discard(node.path)
         self._best_value = min(self._best_value, node.value)
         self._emit(NodeEvaluated(self.record.name, node, self.spent, self._best_value, replayed))
         if node.diverged and outcome.status == "done" and not replayed:
@@ -291,49 +328,6 @@ class Loop(Generic[State]):
 
     # -- what was done before ----------------------------------------------------------------------------
 
-    def _known(self, trial: Trial) -> Outcome | None:
-        record = self._stored.get(trial.path)
-        if record is None:
-            return None
-        if not _same(record.trial, trial):
-            then = record.trial
-            raise StorageError(
-                f"study {self.record.name!r} cannot go on: node {trial.path} was asked for with {then.steps} "
-                f"steps on {then.mixture.tolist()}, now with {trial.steps} on {trial.mixture.tolist()}. "
-                "This search cannot continue at another budget: start a new study"
-            )
-        return record.outcome
-
-    def _supersede(self, *, raised: bool) -> None:
-        """Nodes that the search will not ask for again at a raised budget (an old commit) stay charged."""
-        adopt = getattr(self.search, "adopt", None)
-        if adopt is None:
-            return
-        old = [each for each in self._stored.values() if each.outcome and each.outcome.status == "superseded"]
-        if raised:
-            new = self._not_asked_for(copy.deepcopy(self.search), old)
-            self.storage.finish(self.record.name, [replace(each, status="superseded") for each in new])
-            old += [self._stored[each.path] for each in new]
-        if old:
-            nodes = [as_node(each.trial, each.outcome.evaluation) for each in old if each.outcome]
-            adopt(nodes)
-            for node in nodes:
-                self.tree.add(node)
-                self.spent += node.steps
-
-    def _not_asked_for(self, rehearsal: Any, old: Sequence[NodeRecord]) -> list[Outcome]:
-        rehearsal.adopt([as_node(each.trial, each.outcome.evaluation) for each in old if each.outcome])
-        asked = {each.trial.path for each in old}
-        while trials := rehearsal.ask():
-            for trial in trials:
-                record = self._stored.get(trial.path)
-                if record is None or record.outcome is None or not _same(record.trial, trial):
-                    done = [each.outcome for each in self._stored.values() if each.outcome is not None]
-                    return [each for each in done if each.path not in asked]
-                asked.add(trial.path)
-                rehearsal.tell(trial, record.outcome.evaluation)
-        return []
-
     def model(self, path: Path) -> State:
         """A node's model, computed again if its checkpoint is gone."""
         try:
@@ -344,52 +338,64 @@ class Loop(Generic[State]):
 
     def _recompute(self, path: Path) -> None:
         """Train a lost model once more from its nearest stored ancestor; its steps are not charged again."""
-        number = self._round_of.get(path)
-        if number is None:
-            raise StorageError(f"the model of node {path} is lost and the node is not of this run")
-        self._warn(f"the model of node {path} was missing or damaged and is computed again")
-        together = next(
-            task.trials
-            for task in self._tasks(self._rounds[number])
-            if any(trial.path == path for trial in task.trials)
-        )
-        if getattr(self.trainer, "group", None) is None:
-            together = tuple(trial for trial in together if trial.path == path)
-        task = Task(together, () not in self._round_of)
         runner = Runner(self.trainer, self.states, seed=self.record.seed, init_seed=self.record.init_seed)
-        done = runner.run(task)
-        while done.lost is not None:
-            self._recompute(done.lost)
+        lost, spare = [path], set[Path]()
+        while lost:
+            if lost[-1] not in self._past:
+                raise StorageError(f"the model of node {lost[-1]} is lost and no trial made it")
+            (task,) = self._tasks([self._past.trial(lost[-1])])
             done = runner.run(task)
-        for trial, measured in zip(task.trials, done.evaluations, strict=True):
-            then, now = self.tree[trial.path].value, self._value(measured).value
-            if then != now:
-                raise StorageError(
-                    f"node {trial.path} was computed again and scored {now!r} instead of {then!r}: another "
-                    "machine, other package versions or other data; the study cannot go on exactly"
-                )
+            if done.lost is not None:
+                lost.append(done.lost)
+                continue
+            self._warn(f"the model of node {lost.pop()} was missing or damaged and was computed again")
+            for trial, measured in zip(task.trials, done.evaluations, strict=True):
+                self._compare(trial.path, self._value(measured))
+                spare |= {trial.path, trial.path[:-1]}
+        self._drop_useless(spare - self._parents - {path})
+
+    def _compare(self, path: Path, again: Evaluation) -> None:
+        if path in self.tree and self.tree[path].value != again.value:
+            raise StorageError(
+                f"node {path} was computed again and scored {again.value!r} instead of "
+                f"{self.tree[path].value!r}: another machine, other package versions or other data; the "
+                "study cannot go on exactly"
+            )
 
     # -- housekeeping ------------------------------------------------------------------------------------
 
     def _forget(self, trials: Sequence[Trial]) -> None:
-        """Drop the models that nothing can need any more."""
+        """Drop the models that this round has made useless."""
+        # Only this round's nodes and their parents can be, and the few that were kept as the best so far:
+        # looking at every model in every round would be quadratic.
+        parents = self._parents | self._kept
+        self._kept = parents - self._drop_useless(parents.union(trial.path for trial in trials))
+
+    def _drop_useless(self, paths: Iterable[Path]) -> set[Path]:
+        """Drop those models that no later trial can continue and that cannot be returned."""
+        needed = getattr(self.search, "needed", None)
+        if needed is None or self.limits.keep == "all":
+            return set()
+        useless = {path for path in paths if path in self.tree and not needed(path)}
+        for path in useless:
+            self.states.drop(path)
+        return useless
+
+    def _coming(self, trials: Sequence[Trial]) -> list[Path]:
+        """Models that the round now asked for continues, and done ones that were not asked for yet."""
+        if not trials:
+            return []
+        done = [path for path in self._past if path not in self.tree or path in self._untold]
+        return done + [trial.path[:-1] for trial in trials]
+
+    def _sweep(self, also: Iterable[Path]) -> None:
+        """Drop all models that nothing needs, with what killed processes left behind."""
         needed = getattr(self.search, "needed", None)
         if needed is None or self.limits.keep == "all":
             return
-        # Only this round's nodes and their parents can have become useless, and the few that were kept as the
-        # best so far: looking at every model in every round would be quadratic.
-        parents = {trial.path[:-1] for trial in trials if trial.path} | self._kept
-        for path in parents.union(trial.path for trial in trials):
-            if path in self.tree and not needed(path):
-                self.states.drop(path)
-                parents.discard(path)
-        self._kept = parents
-
-    def _clean_up(self, best: Path) -> None:
-        if self.limits.keep == "best":
-            for path in self.tree:
-                if path != best:
-                    self.states.drop(path)
+        kept = {path for path in self.tree if needed(path)}
+        self.states.keep_only(kept.union(also))
+        self._kept = kept.intersection(path[:-1] for path in self.tree)
 
     def _get_executor(self) -> Executor:
         if self._executor is None:
@@ -430,11 +436,6 @@ class Loop(Generic[State]):
 
 
 FINISHED = "the search has finished"
-
-
-def _same(one: Trial, two: Trial) -> bool:
-    same = one.steps == two.steps and one.lr_scale == two.lr_scale and one.phase == two.phase
-    return same and np.array_equal(one.mixture, two.mixture)
 
 
 def _step_size(trainer: Any) -> str:

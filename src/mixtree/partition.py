@@ -22,6 +22,8 @@ Partition = Callable[[Cell, Seed], Sequence[Cell]]
 # smallest (i, j) wins a tie that rounding would otherwise decide, in cells of any size.
 _TIE = 1e-9
 _POLYTOPE_SOURCES = 5
+# Minima (or maxima) that sum to 1 but for rounding leave one mixture, not a simplex of a few rounding errors.
+_ROUNDING = 1e-12
 
 
 @cache
@@ -73,7 +75,8 @@ def delaunay(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
     if len(vertices) < 2:
         return ()
     centroid = cell.representative
-    if (vertices == centroid).all(axis=1).any():
+    # A mean is rounded: that of K equal vertices need not be equal to them.
+    if (np.abs(vertices - centroid) <= len(vertices) * np.finfo(np.float64).eps).all(axis=1).any():
         return ()
     children = []
     for i in range(len(vertices)):
@@ -194,7 +197,12 @@ def box_root(
     """The whole simplex as a box cell, or the part between per-source minima and maxima."""
     _check_count(sources)
     lower = check_minimum(minimum, sources)
-    return BoxCell(lower, check_maximum(maximum, lower)).tightened()
+    upper = check_maximum(maximum, lower)
+    if 1.0 - lower.sum() < _ROUNDING:
+        return BoxCell(lower, lower)
+    if upper.sum() - 1.0 < _ROUNDING:
+        return BoxCell(upper, upper)
+    return BoxCell(lower, upper).tightened()
 
 
 def polytope_root(
@@ -212,7 +220,8 @@ def polytope_root(
 def _root_vertices(sources: int, minimum: Sequence[float] | None) -> NDArray[np.float64]:
     _check_count(sources)
     lower = check_minimum(minimum, sources)
-    vertices: NDArray[np.float64] = lower + max(0.0, 1.0 - lower.sum()) * np.eye(sources)
+    free = 1.0 - lower.sum()
+    vertices: NDArray[np.float64] = lower + (free if free >= _ROUNDING else 0.0) * np.eye(sources)
     return vertices
 
 
@@ -222,7 +231,7 @@ def _check_count(sources: int) -> None:
 
 
 def _refuse_maximum(maximum: Sequence[float] | None, names: str) -> None:
-    if maximum is not None and any(bound < 1 for bound in maximum):
+    if maximum is not None and not all(bound >= 1 for bound in maximum):
         raise InputError(f"maximum weights work with the partition 'halve' only, not with {names}")
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from mixtree.errors import InputError
 
 Schedule = Callable[[int], int]
@@ -73,9 +75,17 @@ def constant_until(height: int, steps: int, ratio: float) -> Schedule:
 
 def as_schedule(steps: int | Schedule) -> Schedule:
     """A number of steps as a constant schedule; a schedule as it is."""
-    return steps if callable(steps) else constant(steps)
+    if not callable(steps):
+        return constant(steps)
+
+    def checked(height: int) -> int:
+        count = steps(height)
+        _check_steps(count)
+        return int(count)
+
+    return checked
 
 
 def _check_steps(steps: int) -> None:
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
         raise InputError(f"steps per node must be a whole number of at least 1; got {steps!r}")

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any, Literal, Protocol, runtime_checkable
 
+import numpy as np
+
 from mixtree.bounds import Bound, check_smoothness, default_rho, optimistic
 from mixtree.errors import InputError, SearchError, TrainingError
 from mixtree.partition import Partition
@@ -37,7 +39,7 @@ class Search(Protocol):
 
     - ``needed(path) -> bool`` — may a later trial continue, or ``best`` return, that model? A study keeps all
       models of a search without it.
-    - ``budget``, ``rule`` — for reports.
+    - ``budget``, ``rule`` — for reports; ``charged`` — steps spent before the first round, by purpose.
     - ``describe()`` — the settings that decide what is asked, as plain data; part of a study's fingerprint.
     - ``adopt(nodes)`` — take over nodes of an earlier run with a smaller budget: charged, not asked again.
     - ``uses_predictions = True`` — ``tell`` looks at predictions, so a study must store them to be resumable.
@@ -53,15 +55,20 @@ class Search(Protocol):
         """The node to return if the search ended now."""
 
 
+def check_budget(budget: int) -> int:
+    """A budget as a number of SGD steps, or an error that says why it is none."""
+    if isinstance(budget, bool) or not isinstance(budget, int | np.integer):
+        raise InputError(f"the budget must be a whole number of SGD steps; got {budget!r}")
+    if budget < 1:
+        raise InputError(f"the budget must be at least 1 SGD step; got {budget}")
+    return int(budget)
+
+
 class Ledger:
     """The bookkeeping that searches share: which trials are out, what came back, what it cost."""
 
     def __init__(self, budget: int) -> None:
-        if isinstance(budget, bool) or not isinstance(budget, int):
-            raise InputError(f"the budget must be a whole number of SGD steps; got {budget!r}")
-        if budget < 1:
-            raise InputError(f"the budget must be at least 1 SGD step; got {budget}")
-        self.budget = budget
+        self.budget = check_budget(budget)
         self.spent = 0
         self.tree = Tree()
         self.adopted: dict[Path, Node] = {}
@@ -164,7 +171,8 @@ class TreeSearch:
         self._nu, self._optimism, self._returns = nu, optimism, returns
         self._commit_lr, self._width, self._seed = commit_lr, width, seed
         self._partition = partition
-        self._search_budget = int(budget * (1.0 - commit))
+        # Rounded first: 1000·(1 − 0.9) is a bit less than 100 in floating point.
+        self._search_budget = int(round(budget * (1.0 - commit), 6))
         self._commit = commit > 0
         self._frontier = Frontier()
         self._given_up: set[Path] = set()  # leaves that this budget cannot expand but a larger one could
@@ -266,6 +274,9 @@ class TreeSearch:
             return True
         if self._committed is not None and path == self._committed.path:
             return True
+        if isinstance(self._nu, str) and self._returns == "best":
+            # A growing ν may make any height's best node the chosen one.
+            return any(path == node.path for node in self._leaders.values())
         return bool(self._leaders) and path == self._chosen().path
 
     def adopt(self, nodes: Sequence[Node]) -> None:

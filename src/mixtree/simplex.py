@@ -46,6 +46,8 @@ def as_mixture(weights: ArrayLike, *, sources: int | None = None) -> Mixture:
 
 def uniform_mixture(sources: int) -> Mixture:
     """1/K for each of the K sources."""
+    if sources < 1:
+        raise InputError(f"a mixture needs at least one source; got {sources}")
     return np.full(sources, 1.0 / sources)
 
 
@@ -164,9 +166,16 @@ class PolytopeCell:
         return _largest_distance(self.vertices, order)
 
 
+def _numbers(given: ArrayLike, what: str) -> NDArray[np.float64]:
+    try:
+        return np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what} must be numbers, one per source; got {given!r}") from error
+
+
 def check_minimum(minimum: Sequence[float] | NDArray[np.float64] | None, sources: int) -> NDArray[np.float64]:
     """Per-source minima as an array, or an error that says why they cannot be met."""
-    lower = np.zeros(sources) if minimum is None else np.asarray(minimum, dtype=np.float64)
+    lower = np.zeros(sources) if minimum is None else _numbers(minimum, "minimum weights")
     if lower.shape != (sources,):
         raise InputError(
             f"minimum weights: expected one number per source ({sources}), got shape {lower.shape}"
@@ -182,7 +191,7 @@ def check_maximum(
     maximum: Sequence[float] | NDArray[np.float64] | None, lower: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Per-source maxima as an array, or an error that says why they cannot be met with the minima."""
-    upper = np.ones(len(lower)) if maximum is None else np.asarray(maximum, dtype=np.float64)
+    upper = np.ones(len(lower)) if maximum is None else _numbers(maximum, "maximum weights")
     if upper.shape != lower.shape:
         raise InputError(
             f"maximum weights: expected one number per source ({len(lower)}), got shape {upper.shape}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Generic
 
 from mixtree.errors import CheckpointError
@@ -21,20 +22,25 @@ class States(Generic[State]):
     """Models by path, least recently used ones on disk; memory stays bounded however many there are."""
 
     def __init__(
-        self, trainer: Trainer[State], checkpoints: Checkpoints | None, *, limit: int = MEMORY_LIMIT
+        self, trainer: Trainer[State], checkpoints: Checkpoints | None, *, limit: int | None = None
     ) -> None:
         self.checkpoints = checkpoints
-        self._trainer, self._limit = trainer, limit
+        self._trainer, self._limit = trainer, MEMORY_LIMIT if limit is None else limit
         self._recent: OrderedDict[Path, tuple[State, int]] = OrderedDict()
         self._bytes = 0
+        self._sizes: dict[int, int] = {}
         self._spilled: set[Path] = set()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._temporary: Checkpoints | None = None
 
     def put(self, path: Path, state: State) -> None:
         """Keep a model; where the study has checkpoints it is on disk when this returns."""
+        if self.checkpoints is None:
+            self._spilled.discard(path)
+            self._remember(path, state, self._size(path, state))
+            return
         arrays = self._trainer.save(state)
-        if self.checkpoints is not None:
-            self.checkpoints.write(path, arrays)
+        self.checkpoints.write(path, arrays)
         self._remember(path, state, sum(array.nbytes for array in arrays.values()))
 
     def get(self, path: Path) -> State:
@@ -58,10 +64,19 @@ class States(Generic[State]):
         if store is not None:
             store.delete(path)
 
+    def keep_only(self, paths: Iterable[Path]) -> None:
+        """Forget all models but these, on disk too, left-overs of earlier processes included."""
+        kept = set(paths)
+        for path in [*self._recent, *self._spilled]:
+            if path not in kept:
+                self.drop(path)
+        if self.checkpoints is not None:
+            self.checkpoints.keep_only(kept)
+
     def on_disk(self) -> Checkpoints:
         """Checkpoints that hold every model from now on, in a temporary folder if the study has none."""
         if self.checkpoints is None:
-            self.checkpoints = self._temporary()
+            self.checkpoints = self._spill()
             for path, (state, _) in self._recent.items():
                 self.checkpoints.write(path, self._trainer.save(state))
             self._spilled.clear()
@@ -73,10 +88,17 @@ class States(Generic[State]):
             self._folder.cleanup()
             self._folder = None
 
+    def _size(self, path: Path, state: State) -> int:
+        # Models of one height have seen the same steps: measuring one of them is enough, and saving each only
+        # to weigh it would cost as much as a short training.
+        if len(path) not in self._sizes:
+            self._sizes[len(path)] = sum(array.nbytes for array in self._trainer.save(state).values())
+        return self._sizes[len(path)]
+
     def _store_of(self, path: Path) -> Checkpoints | None:
         if self.checkpoints is not None:
             return self.checkpoints
-        return self._temporary() if path in self._spilled else None
+        return self._spill() if path in self._spilled else None
 
     def _remember(self, path: Path, state: State, size: int) -> None:
         self._forget(path)
@@ -85,17 +107,18 @@ class States(Generic[State]):
         while self._bytes > self._limit and len(self._recent) > 1:
             oldest, (old, old_size) = self._recent.popitem(last=False)
             self._bytes -= old_size
-            if self.checkpoints is None:
-                self._temporary().write(oldest, self._trainer.save(old))
+            if self.checkpoints is None and oldest not in self._spilled:
+                self._spill().write(oldest, self._trainer.save(old))
                 self._spilled.add(oldest)
 
     def _forget(self, path: Path) -> None:
         if path in self._recent:
             self._bytes -= self._recent.pop(path)[1]
 
-    def _temporary(self) -> Checkpoints:
+    def _spill(self) -> Checkpoints:
         from mixtree.storage.checkpoints import Checkpoints
 
-        if self._folder is None:
+        if self._temporary is None:
             self._folder = tempfile.TemporaryDirectory(prefix="mixtree-", ignore_cleanup_errors=True)
-        return Checkpoints(self._folder.name, "study")
+            self._temporary = Checkpoints(self._folder.name, "study")
+        return self._temporary

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any, Generic, Literal
 
 from mixtree.data.sources import TARGET
-from mixtree.errors import InputError
+from mixtree.errors import CheckpointError, InputError
 from mixtree.events import Listener
-from mixtree.loop import Limits, Loop, Objective, as_node
+from mixtree.loop import Limits, Loop, Objective
+from mixtree.past import as_node
 from mixtree.search import Search
 from mixtree.simplex import Mixture
 from mixtree.storage.base import Storage, StudyRecord
@@ -99,24 +100,31 @@ def run(
     from one model and still draw their own rows.
     """
     _check(search, trainer, workers=workers, keep=keep, time_limit=time_limit, max_failures=max_failures)
-    place = _open(storage)
+    if not study:
+        raise InputError("a study needs a name of at least one character")
     limits = Limits(workers, time_limit, max_failures, keep, keep_predictions, allow_changed_data)
     budget = int(getattr(search, "budget", 0))
     record = StudyRecord(study, seed, seed if init_seed is None else init_seed, budget, recipe=recipe)
-    loop = Loop(search, trainer, place, record, limits=limits, objective=objective, listeners=listeners)
-    with _lock_after_creating(loop, resume=resume):
+    with _opened(storage) as place:
+        loop = Loop(search, trainer, place, record, limits=limits, objective=objective, listeners=listeners)
+        return _finish(loop, resume=resume)
+
+
+def _finish(loop: Loop[State], *, resume: bool) -> Result[State]:
+    search, record = loop.search, loop.record
+    with _held(loop, resume=resume):
         reason = loop.run()
         node = search.best()
         return Result(
-            study=study,
+            study=record.name,
             sources=source_names(loop.record, node.mixture),
             mixture=node.mixture,
             value=node.value,
             node=node,
             rule=str(getattr(search, "rule", "best")),
             reason=reason,
-            budget=budget or loop.spent,
-            spent=loop.tree.spent,
+            budget=record.budget or loop.spent,
+            spent={**loop.charged, **loop.tree.spent},
             tree=loop.tree,
             state=loop.model(node.path),
             warnings=tuple(loop.warnings),
@@ -124,10 +132,12 @@ def run(
 
 
 @contextmanager
-def _lock_after_creating(loop: Loop[Any], *, resume: bool) -> Iterator[None]:
-    loop.create_or_check(resume=resume)
+def _held(loop: Loop[Any], *, resume: bool) -> Iterator[None]:
+    new = loop.create(resume=resume)
     try:
         with loop.storage.lock(loop.record.name):
+            if not new:
+                loop.reopen()
             yield
     finally:
         loop.close()
@@ -135,17 +145,23 @@ def _lock_after_creating(loop: Loop[Any], *, resume: bool) -> Iterator[None]:
 
 def load(storage: Storage | str | FilePath, study: str, trainer: Trainer[State] | None = None) -> Result[Any]:
     """The result of a stored study; its ``state`` is the trainer's, or plain arrays without a trainer."""
-    place = _open(storage)
-    record, tree = place.load(study), Tree()
-    for stored in place.nodes(study):
-        if stored.outcome is not None:
-            tree.add(as_node(stored.trial, stored.outcome.evaluation))
+    if isinstance(storage, str | FilePath) and "://" not in str(storage) and not FilePath(storage).exists():
+        raise InputError(f"there is no study file {storage}")
+    with _opened(storage) as place:
+        return _load(place, study, trainer)
+
+
+def _load(place: Storage, study: str, trainer: Trainer[Any] | None) -> Result[Any]:
+    record, tree = place.load(study), stored_tree(place, study)
     if record.best is None or record.best not in tree:
         raise InputError(f"study {study!r} has no result yet (it is {record.status}): resume it")
     models = place.checkpoints(study)
     if models is None:
         raise InputError(f"study {study!r} was stored without its models")
-    arrays = models.read(record.best)
+    try:
+        arrays = models.read(record.best)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}; resume the study and it is computed again") from error
     node = tree[record.best]
     return Result(
         study=study,
@@ -163,6 +179,15 @@ def load(storage: Storage | str | FilePath, study: str, trainer: Trainer[State] 
     )
 
 
+def stored_tree(storage: Storage, study: str) -> Tree:
+    """The evaluated nodes of a stored study."""
+    tree = Tree()
+    for stored in storage.nodes(study):
+        if stored.outcome is not None:
+            tree.add(as_node(stored.trial, stored.outcome.evaluation))
+    return tree
+
+
 def source_names(record: StudyRecord, mixture: Mixture) -> tuple[str, ...]:
     """Names of a mixture's weights; one more weight than sources is the target's own rows."""
     known = tuple(record.config.get("sources", ()))
@@ -172,14 +197,16 @@ def source_names(record: StudyRecord, mixture: Mixture) -> tuple[str, ...]:
     return tuple(f"source {number}" for number in range(len(mixture)))
 
 
-def _open(storage: Storage | str | FilePath | None) -> Storage:
-    if storage is None:
-        return MemoryStorage()
+@contextmanager
+def _opened(storage: Storage | str | FilePath | None) -> Iterator[Storage]:
     if isinstance(storage, str | FilePath):
         from mixtree.storage.sql import open_storage
 
-        return open_storage(storage)
-    return storage
+        # Closed again: a file that nobody has open is whole, without a journal beside it.
+        with closing(open_storage(storage)) as place:
+            yield place
+    else:
+        yield MemoryStorage() if storage is None else storage
 
 
 def _check(

@@ -1,4 +1,4 @@
-"""Conformance suites: run them over your own partition, search or trainer.
+"""Conformance suites: run them over your own partition, search, trainer or storage.
 
 Each raises AssertionError with a sentence that says which promise is broken.
 """
@@ -6,14 +6,18 @@ Each raises AssertionError with a sentence that says which promise is broken.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing, nullcontext
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
+from mixtree.errors import StorageError, StudyLocked
 from mixtree.partition import Partition
 from mixtree.search import Search, Trial
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Cell, Mixture, uniform_mixture
+from mixtree.storage.base import NodeRecord, Outcome, Storage, StudyRecord
 from mixtree.trainer import Evaluation, Job, Trainer
 
 
@@ -34,9 +38,13 @@ def check_partition(root: Cell, partition: Partition, *, depth: int = 12, seed: 
                 f"cell {path}: the same seed gave other children"
             )
         points = np.array([_random_point(child, partition, random) for child in children for _ in range(4)])
-        inside = np.array([child.contains(points) for child in children])
-        assert inside.any(axis=0).all(), f"cell {path}: a point of a child lies in none of the children"
         assert cell.contains(points).all(), f"cell {path}: a child reaches outside its parent"
+        # A cell is convex: points between those of different children show gaps and overlaps.
+        share = random.random((len(points), 1))
+        mixed = share * points + (1 - share) * random.permutation(points)
+        homes = np.array([child.contains(np.vstack([points, mixed])) for child in children]).sum(axis=0)
+        assert (homes > 0).all(), f"cell {path}: a point of the cell lies in none of the children"
+        assert (homes == 1).all(), f"cell {path}: points of the cell lie in more than one of the children"
         pick = int(random.integers(len(children)))
         cell, path = children[pick], (*path, pick)
 
@@ -64,7 +72,6 @@ def _check_point(point: Mixture, cell: Cell, where: str) -> None:
 def check_search(make: Callable[[], Search], *, budget: int, seed: int = 0) -> None:
     """A search stays within its budget, continues only models that exist, and depends on tells alone."""
     first = _drive(make(), budget, seed, backwards=False)
-    assert first, "the search asked for nothing"
     second = _drive(make(), budget, seed, backwards=True)
     assert [trial.path for trial in first] == [trial.path for trial in second], (
         "the search depends on the order in which a round's outcomes arrive, or on hidden randomness"
@@ -92,6 +99,7 @@ def _drive(search: Search, budget: int, seed: int, *, backwards: bool) -> list[T
         for trial in reversed(trials) if backwards else trials:
             value = np.random.default_rng(derive_seed(seed, trial.path)).random()
             search.tell(trial, Evaluation(float(value), 0.1))
+    assert seen, "the search asked for nothing"
     best = search.best()
     assert best.path in seen, "the returned node was never trained"
     assert search.ask() == [], "a finished search asked for more"
@@ -151,3 +159,216 @@ def _assert_same(trainer: Trainer[Any], one: Any, two: Any, message: str) -> Non
     assert first.keys() == second.keys(), message
     for name in first:
         assert np.array_equal(first[name], second[name], equal_nan=True), f"{message} ({name})"
+
+
+def check_storage(make: Callable[[], Storage]) -> None:
+    """A storage gives back what it was given, bit for bit, keeps studies apart, and one process to a study.
+
+    ``make`` returns a new, empty storage each time; it is closed afterwards if it can be.
+    """
+    for check in (_check_studies, _check_nodes, _check_rounds, _check_copies, _check_deletion, _check_locks):
+        storage = make()
+        with closing(storage) if hasattr(storage, "close") else nullcontext():  # type: ignore[type-var]
+            assert storage.studies() == [], "a new storage is not empty"
+            check(storage)
+
+
+_STUDY = StudyRecord(
+    "one / ünï: 'a' \"b\" ..",
+    seed=2**64 - 1,
+    init_seed=0,
+    budget=2**40,
+    config={"search": {"nu": 0.1, "deep": [1, None, True, "é"]}, "trainer": {}},
+    data="abc",
+    engine="numpy",
+    recipe={"model": "mlp"},
+    key="k",
+)
+
+
+def _check_studies(storage: Storage) -> None:
+    plain = StudyRecord("two", 1, 2, 0)
+    storage.create(_STUDY)
+    storage.create(plain)
+    for record in (_STUDY, plain):
+        loaded = storage.load(record.name)
+        assert loaded.created and loaded.updated, "a study's row says when it was made and changed"
+        _assert_same_study(record, loaded)
+    assert [each.name for each in storage.studies()] == [_STUDY.name, "two"], "studies come oldest first"
+    _assert_refuses(lambda: storage.create(plain), "'two'", "a name can be taken twice")
+    _assert_refuses(lambda: storage.load("three"), "'two'", "an unknown study does not name the known ones")
+    storage.update("two", best=())
+    assert storage.load("two").best == (), "the root as best node came back changed"
+    storage.update("two", status="finished", best=(0, 12), rule="best", budget=7)
+    changed = replace(plain, status="finished", best=(0, 12), rule="best", budget=7)
+    _assert_same_study(changed, storage.load("two"))
+    _assert_same_study(_STUDY, storage.load(_STUDY.name))
+    for kind in ("warning", "resumed", "warning"):
+        storage.add_event("two", kind, f"{kind}: 100 % ü")
+    remembered = [(each.kind, each.message) for each in storage.events("two")]
+    assert remembered == [(kind, f"{kind}: 100 % ü") for kind in ("warning", "resumed", "warning")], (
+        "events came back changed or in another order"
+    )
+    assert storage.events(_STUDY.name) == [], "a study has events of another"
+
+
+def _trials(count: int, depth: int = 0) -> list[Trial]:
+    random = np.random.default_rng(count)
+    above = (1,) * depth
+    return [
+        Trial((*above, index), random.dirichlet(np.ones(5)), 2**33 + index, 0.1, "search")
+        for index in range(count)
+    ]
+
+
+def _outcomes(trials: list[Trial]) -> list[Outcome]:
+    random = np.random.default_rng(len(trials))
+    seen = [None, random.random((3, 2)), random.random(4).astype(np.float32), np.zeros((0, 2))]
+    values = [0.1 + 0.2, float("inf"), -1e-310, 5e300]
+    errors = [float("nan"), 1 / 3, 0.0, float("inf")]
+    return [
+        Outcome(trial.path, Evaluation(values[at % 4], errors[at % 4], seen[at % 4]), "done", 0.25 * at)
+        for at, trial in enumerate(trials)
+    ]
+
+
+def _check_nodes(storage: Storage) -> None:
+    storage.create(_STUDY)
+    root = Trial((), uniform_mixture(5), 1, 1.0, "root")
+    storage.begin_round(_STUDY.name, 0, [root])
+    trials = _trials(30)
+    storage.begin_round(_STUDY.name, 1, trials)
+    records = storage.nodes(_STUDY.name)
+    assert all(each.outcome is None for each in records), "a node that was only begun has an outcome"
+    _assert_same_nodes(
+        [NodeRecord(root, 0, 0), *(NodeRecord(trial, 1, at) for at, trial in enumerate(trials))], records
+    )
+    outcomes = _outcomes(trials)
+    storage.finish(_STUDY.name, [])
+    storage.finish(_STUDY.name, outcomes[10:])
+    storage.finish(_STUDY.name, outcomes[:10][::-1])
+    done = [NodeRecord(trial, 1, at, outcomes[at]) for at, trial in enumerate(trials)]
+    _assert_same_nodes([NodeRecord(root, 0, 0), *done], storage.nodes(_STUDY.name))
+    again = [replace(each, status="superseded") for each in outcomes[:2]]
+    storage.finish(_STUDY.name, again)
+    done[:2] = [replace(each, outcome=changed) for each, changed in zip(done, again, strict=False)]
+    _assert_same_nodes([NodeRecord(root, 0, 0), *done], storage.nodes(_STUDY.name))
+
+
+def _check_rounds(storage: Storage) -> None:
+    storage.create(_STUDY)
+    trials = _trials(3)
+    storage.begin_round(_STUDY.name, 0, trials)
+    storage.finish(_STUDY.name, _outcomes(trials)[:1])
+    changed = [replace(trial, steps=9) for trial in trials[1:]]
+    storage.begin_round(_STUDY.name, 1, changed)
+    found = {each.trial.path: each for each in storage.nodes(_STUDY.name)}
+    assert len(found) == 3, "a trial that is begun anew must not be there twice"
+    assert [found[trial.path].trial.steps for trial in changed] == [9, 9], "a trial was not begun anew"
+    assert found[trials[0].path].outcome is not None, "a finished node was begun anew"
+
+
+def _check_copies(storage: Storage) -> None:
+    storage.create(_STUDY)
+    trials = _trials(5)
+    storage.begin_round(_STUDY.name, 0, trials)
+    storage.finish(_STUDY.name, _outcomes(trials)[:4])
+    storage.add_event(_STUDY.name, "warning", "w")
+    storage.update(_STUDY.name, best=(0,), status="stopped")
+    models = storage.checkpoints(_STUDY.name)
+    weights = {"w": np.array([0.1, -0.0, 5e-324])}
+    if models is not None:
+        models.write((0,), weights)
+    storage.copy(_STUDY.name, "copy")
+    _assert_refuses(lambda: storage.copy("copy", _STUDY.name), "already", "a copy can take a name in use")
+    _assert_same_study(replace(storage.load(_STUDY.name), name="copy"), storage.load("copy"))
+    _assert_same_nodes(storage.nodes(_STUDY.name), storage.nodes("copy"))
+    assert [each.message for each in storage.events("copy")] == ["w"], "a copy has lost its events"
+    storage.begin_round("copy", 1, _trials(2, depth=1))
+    assert len(storage.nodes(_STUDY.name)) == 5, "a change of the copy changed the original"
+    storage.delete(_STUDY.name)
+    assert len(storage.nodes("copy")) == 7, "the copy went with the original"
+    copied = storage.checkpoints("copy")
+    if copied is not None:
+        assert copied.read((0,))["w"].tobytes() == weights["w"].tobytes(), "a copied model has changed"
+
+
+def _check_deletion(storage: Storage) -> None:
+    other = replace(_STUDY, name="other")
+    for record in (_STUDY, other):
+        storage.create(record)
+        storage.begin_round(record.name, 0, _trials(4))
+        storage.finish(record.name, _outcomes(_trials(4)))
+        storage.add_event(record.name, "warning", record.name)
+        models = storage.checkpoints(record.name)
+        if models is not None:
+            models.write((0,), {"w": np.ones(3)})
+    storage.delete(_STUDY.name)
+    _assert_refuses(lambda: storage.delete(_STUDY.name), "'other'", "a deleted study can be deleted again")
+    assert [each.name for each in storage.studies()] == ["other"], "another study was deleted"
+    assert len(storage.nodes("other")) == 4, "another study's nodes were deleted"
+    left = storage.checkpoints("other")
+    assert left is None or left.exists((0,)), "another study's models were deleted"
+    storage.create(_STUDY)
+    assert storage.nodes(_STUDY.name) == [], "a new study has the nodes of a deleted one"
+    assert storage.events(_STUDY.name) == [], "a new study has the events of a deleted one"
+    fresh = storage.checkpoints(_STUDY.name)
+    assert fresh is None or fresh.count() == 0, "a new study has the models of a deleted one"
+
+
+def _check_locks(storage: Storage) -> None:
+    storage.create(_STUDY)
+    storage.create(replace(_STUDY, name="other"))
+    for _ in range(2):
+        with storage.lock(_STUDY.name), storage.lock("other"):
+            for name in (_STUDY.name, "other"):
+                try:
+                    with storage.lock(name):
+                        raise AssertionError("two can hold one study")
+                except StudyLocked as error:
+                    assert repr(name) in str(error), "the refusal does not name the study"
+    try:
+        with storage.lock(_STUDY.name):
+            raise KeyError
+    except KeyError:
+        pass
+    with storage.lock(_STUDY.name):  # a failed holder has let go of it
+        _assert_refuses(lambda: storage.delete(_STUDY.name), "", "a study that is being run can be deleted")
+    storage.delete(_STUDY.name)
+
+
+def _assert_refuses(call: Callable[[], object], part: str, message: str) -> None:
+    try:
+        call()
+    except StorageError as error:
+        assert part in str(error), f"{message}: {error}"
+        return
+    raise AssertionError(message)
+
+
+def _assert_same_study(one: StudyRecord, two: StudyRecord) -> None:
+    for each in fields(StudyRecord):
+        if each.name not in ("created", "updated"):
+            before, after = getattr(one, each.name), getattr(two, each.name)
+            assert before == after, f"{each.name} of a study was {before!r}, came back as {after!r}"
+
+
+def _assert_same_nodes(expected: list[NodeRecord], found: list[NodeRecord]) -> None:
+    assert [each.trial.path for each in expected] == [each.trial.path for each in found], (
+        "nodes are missing, or not in the order in which they were asked for"
+    )
+    for one, two in zip(expected, found, strict=True):
+        assert _bits(one) == _bits(two), f"node {one.trial.path} came back changed: {two}, not {one}"
+
+
+def _bits(record: NodeRecord) -> tuple[Any, ...]:
+    trial, outcome = record.trial, record.outcome
+    asked = (trial.path, trial.mixture.tobytes(), trial.steps, trial.lr_scale, trial.phase)
+    place = (record.round, record.position)
+    if outcome is None:
+        return asked, place
+    evaluation = outcome.evaluation
+    numbers = np.array([evaluation.value, evaluation.standard_error, outcome.seconds]).tobytes()
+    seen = evaluation.predictions
+    told = None if seen is None else (seen.dtype.str, seen.shape, seen.tobytes())
+    return asked, place, outcome.path, outcome.status, numbers, told

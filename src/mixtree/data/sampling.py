@@ -44,7 +44,7 @@ class Sampler:
     ) -> tuple[NDArray[np.int64], Cursor]:
         """Positions of ``count`` rows, each from a source drawn by the mixture, and the moved cursor.
 
-        A mixture shorter than the number of sources gives the last ones weight 0.
+        The last source is the target's own rows: a mixture without a weight for it gives it weight 0.
         """
         weights = self._padded(mixture)
         random = np.random.Generator(np.random.PCG64(seed))
@@ -79,11 +79,12 @@ class Sampler:
 
     def _padded(self, mixture: Mixture) -> Mixture:
         missing = len(self.sizes) - len(mixture)
-        if missing < 0:
+        if missing not in (0, 1):
             raise InputError(
-                f"the mixture has {len(mixture)} weights but there are {len(self.sizes)} sources"
+                f"the mixture has {len(mixture)} weights but there are {len(self.sizes)} sources, "
+                "the target's own rows included"
             )
-        return mixture if missing == 0 else np.concatenate([mixture, np.zeros(missing)])
+        return mixture if missing == 0 else np.append(mixture, 0.0)
 
 
 @lru_cache(maxsize=256)

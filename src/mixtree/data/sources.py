@@ -106,12 +106,13 @@ class Problem:
 def _as_rows(part: tuple[Any, Any] | Rows, where: str) -> Rows:
     if isinstance(part, Rows):
         return part
+    if not (isinstance(part, tuple | list) and len(part) == 2):
+        raise DataError(f"{where}: give (x, y), features and labels; got {type(part).__name__}")
     x, y = part
-    if not hasattr(x, "tocsr"):
-        x = np.asarray(x)
-        if x.ndim != 2:
-            raise DataError(f"{where}: features must be a table (rows × columns); got shape {x.shape}")
-    return Rows(x, np.asarray(y))
+    try:
+        return Rows(x if hasattr(x, "tocsr") else np.asarray(x), np.asarray(y))
+    except ValueError as error:  # rows of different lengths
+        raise DataError(f"{where}: features must be a table (rows × columns): {error}") from error
 
 
 def _check(sources: Sources) -> None:
@@ -121,6 +122,9 @@ def _check(sources: Sources) -> None:
         raise DataError(f"source names must differ; got {', '.join(sources.names)}")
     if len(sources.names) != len(sources.rows):
         raise DataError(f"{len(sources.names)} names but {len(sources.rows)} sources")
+    if sources.classes < 0 or sources.classes == 1:
+        raise DataError(f"classes must be 2 or more, or 0 for a regression; got {sources.classes}")
+    _check_table(sources.validation, "validation")
     width = sources.validation.x.shape[1]
     parts: Sequence[tuple[str, Rows]] = [
         *((f"source {name!r}", part) for name, part in zip(sources.names, sources.rows, strict=True)),
@@ -130,7 +134,14 @@ def _check(sources: Sources) -> None:
         _check_rows(part, where, width=width, classes=sources.classes)
 
 
+def _check_table(part: Rows, where: str) -> None:
+    shape = getattr(part.x, "shape", None)
+    if shape is None or len(shape) < 2:
+        raise DataError(f"{where}: features must be a table (rows × columns); got shape {shape}")
+
+
 def _check_rows(part: Rows, where: str, *, width: int, classes: int) -> None:
+    _check_table(part, where)
     if len(part) == 0:
         raise DataError(f"{where} has no rows: leave it out or give it some")
     if part.y.shape != (len(part),):

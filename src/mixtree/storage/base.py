@@ -16,7 +16,8 @@ from mixtree.tree import Path
 if TYPE_CHECKING:
     from mixtree.storage.checkpoints import Checkpoints
 
-Status = Literal["running", "finished", "stopped", "failed"]
+Status = Literal["running", "raising", "finished", "stopped", "failed"]
+"""Raising: a larger budget was written down, and nodes that it leaves behind are about to be marked."""
 NodeStatus = Literal["pending", "done", "failed", "superseded"]
 """Superseded: an old commit, say, that a search with a raised budget has left behind; still charged."""
 
@@ -39,6 +40,9 @@ class StudyRecord:
     status: Status = "running"
     rule: str = ""
     best: Path | None = None
+    key: str = ""
+    """Written into every checkpoint: studies share it only if their models are the same, so that files of
+    another study that strayed into the folder are not taken for its own."""
     created: str = ""
     updated: str = ""
 
@@ -95,7 +99,7 @@ class Storage(Protocol):
         """The same study once more under a new name, checkpoints included."""
 
     def begin_round(self, name: str, number: int, trials: Sequence[Trial]) -> None:
-        """Write a round down before any of it runs."""
+        """Write a round down before any of it runs; a trial that was begun but not finished begins anew."""
 
     def finish(self, name: str, outcomes: Sequence[Outcome]) -> None:
         """Write outcomes down as they come."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path as FilePath
@@ -39,23 +39,40 @@ def text_path(text: str) -> Path:
 
 
 class Checkpoints:
-    """The models of one study in a folder or at any fsspec URL."""
+    """The models of one study in a folder or at any fsspec URL.
 
-    def __init__(self, url: str, study: str) -> None:
-        self.url, self.study = url, study
-        self._files = _remote(url, study) if "://" in url else _Folder(FilePath(url) / quote(study, safe=" "))
+    ``key`` is written into every file, and a file with another key counts as damaged.
+    """
+
+    def __init__(self, url: str, study: str, key: str = "") -> None:
+        self.url, self.study, self.key = url, study, key
+        local = url.removeprefix("file://")
+        self._files = (
+            _remote(url, study) if "://" in local else _Folder(FilePath(local) / _folder_name(study))
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Checkpoints, (self.url, self.study))
+        return (Checkpoints, (self.url, self.study, self.key))
 
     def write(self, path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write a model: under a temporary name first, then renamed."""
-        solid = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        about = {"path": path_text(path), "crc": str(_checksum(solid))}
         scalars = [name for name, array in arrays.items() if array.ndim == 0]
         if scalars:  # ascontiguousarray would give them a dimension, and they would come back changed
             raise StorageError(f"a model's arrays need at least one dimension; not so: {', '.join(scalars)}")
-        self._files.write(_name(path), save(solid, metadata=about))
+        solid = {
+            name: np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+            for name, array in arrays.items()
+        }
+        if "__metadata__" in arrays:
+            raise StorageError("a model's array cannot be called '__metadata__'")
+        others = [
+            name for name, array in solid.items() if array.dtype.kind not in "biuf" or array.itemsize > 8
+        ]
+        if others:
+            raise StorageError(f"a model's arrays must hold numbers or booleans; not so: {', '.join(others)}")
+        # One entry: several would be written in any order, and the same model must be the same bytes.
+        about = json.dumps({"path": path_text(path), "key": self.key, "crc": _checksum(solid)})
+        self._files.write(_name(path), save(solid, metadata={"mixtree": about}))
 
     def read(self, path: Path) -> dict[str, NDArray[Any]]:
         """Read a model back; CheckpointError if it is missing, cut short or altered."""
@@ -65,13 +82,14 @@ class Checkpoints:
             raise CheckpointError(f"the checkpoint {name} of study {self.study!r} is missing in {self.url}")
         try:
             arrays = load(data)
-            about = _metadata(data)
-        except (SafetensorError, ValueError, KeyError, EOFError) as error:
+            about = json.loads(_metadata(data)["mixtree"])
+        except (SafetensorError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"the checkpoint {name} in {self.url} is damaged: {error}") from error
-        if about.get("path") != path_text(path) or about.get("crc") != str(_checksum(arrays)):
-            raise CheckpointError(
-                f"the checkpoint {name} in {self.url} is damaged: its checksum does not match"
-            )
+        expected = {"path": path_text(path), "key": self.key, "crc": _checksum(arrays)}
+        wrong = [part for part, value in expected.items() if about.get(part) != value]
+        if wrong:
+            what = "has another checksum" if wrong == ["crc"] else "belongs to another node or study"
+            raise CheckpointError(f"the checkpoint {name} in {self.url} is damaged: it {what}")
         return arrays
 
     def delete(self, path: Path) -> None:
@@ -88,6 +106,12 @@ class Checkpoints:
     def tidy(self) -> None:
         """Remove what an interrupted write left behind."""
         self._files.tidy()
+
+    def keep_only(self, paths: Iterable[Path]) -> None:
+        """Remove all models but these."""
+        kept = {_name(path) for path in paths}
+        for name in [each for each in self._files.names() if each not in kept]:
+            self._files.delete(name)
 
     def clear(self) -> None:
         """Remove all models of the study."""
@@ -111,9 +135,15 @@ def _name(path: Path) -> str:
 def _checksum(arrays: Mapping[str, NDArray[Any]]) -> int:
     total = 0
     for name in sorted(arrays):
-        data = np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8)
-        total = zlib.crc32(data.data, zlib.crc32(name.encode(), total))
+        array = np.ascontiguousarray(arrays[name])
+        total = zlib.crc32(f"{name} {array.dtype.str} {array.shape}".encode(), total)
+        total = zlib.crc32(array.reshape(-1).view(np.uint8).data, total)
     return total
+
+
+def _folder_name(study: str) -> str:
+    name = quote(study, safe=" ")
+    return name.replace(".", "%2E") if not name.strip(".") else name  # ".." is another folder
 
 
 def _metadata(data: bytes) -> dict[str, str]:
@@ -127,15 +157,12 @@ class _Folder:
 
     def __init__(self, folder: FilePath) -> None:
         self.folder = folder
-        self.made = False
 
     def write(self, name: str, data: bytes) -> None:
         target = self.folder / name
         temporary = self.folder / f"{name}.{os.getpid()}.tmp"
         try:
-            if not self.made:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                self.made = True
+            self.folder.mkdir(parents=True, exist_ok=True)  # each time: somebody may have deleted it
             temporary.write_bytes(data)
             temporary.replace(target)
         except OSError as error:
@@ -152,7 +179,12 @@ class _Folder:
             raise CheckpointError(f"cannot read the checkpoint {self.folder / name}: {error}") from error
 
     def delete(self, name: str) -> None:
-        (self.folder / name).unlink(missing_ok=True)
+        try:
+            (self.folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"cannot delete the checkpoint {self.folder / name}: {error.strerror or error}"
+            ) from error
 
     def exists(self, name: str) -> bool:
         return (self.folder / name).exists()
@@ -161,16 +193,15 @@ class _Folder:
         return (file.name for file in self.folder.glob(f"*{_SUFFIX}"))
 
     def tidy(self) -> None:
-        for file in self.folder.glob("*.tmp"):
-            file.unlink(missing_ok=True)
+        for file in list(self.folder.glob("*.tmp")):
+            self.delete(file.name)
 
     def clear(self) -> None:
         self.tidy()
         for name in list(self.names()):
             self.delete(name)
-        if self.folder.exists() and not any(self.folder.iterdir()):
+        with suppress(OSError):  # it may hold files of the user's, or not exist
             self.folder.rmdir()
-        self.made = False
 
 
 class _Remote:
@@ -194,16 +225,23 @@ class _Remote:
             data: bytes = self.files.cat_file(self._at(name))
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise CheckpointError(f"cannot read the checkpoint {self._at(name)}: {error}") from error
         return data
 
     def delete(self, name: str) -> None:
-        if self.exists(name):
+        try:
             self.files.rm_file(self._at(name))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StorageError(f"cannot delete the checkpoint {self._at(name)}: {error}") from error
 
     def exists(self, name: str) -> bool:
         return bool(self.files.exists(self._at(name)))
 
     def names(self) -> Iterator[str]:
+        self.files.invalidate_cache(self.folder)  # other processes write here too
         if not self.files.exists(self.folder):
             return iter(())
         listed = self.files.ls(self.folder, detail=False)
@@ -224,4 +262,4 @@ def _remote(url: str, study: str) -> _Remote:
         files, folder = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:
         raise StorageError(f"cannot use {url!r} for checkpoints: {error}") from error
-    return _Remote(files, f"{folder.rstrip('/')}/{quote(study, safe='')}")
+    return _Remote(files, f"{folder.rstrip('/')}/{_folder_name(study)}")

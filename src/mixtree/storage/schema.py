@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 import sqlalchemy as sa
 
 from mixtree.errors import StorageError
@@ -32,8 +34,10 @@ studies = sa.Table(
     sa.Column("recipe", sa.Text),
     sa.Column("rule", sa.String, nullable=False),
     sa.Column("best", sa.String),
+    sa.Column("key", sa.String, nullable=False),
     sa.Column("created", sa.String, nullable=False),
     sa.Column("updated", sa.String, nullable=False),
+    sqlite_autoincrement=True,  # the number of a deleted study is not given to another one
 )
 nodes = sa.Table(
     "nodes",
@@ -83,25 +87,50 @@ GROUP BY studies.name, nodes.phase
 MIGRATIONS: dict[int, list[str]] = {}
 """Statements that bring a database from the version before to this one."""
 
+LOCK_SPACE = crc32(b"mixtree") >> 1
+"""First half of the keys of PostgreSQL's advisory locks; the second is a study's number, 0 for the tables."""
 
-def migrate(engine: sa.Engine, *, where: str) -> None:
+
+def migrate(reading: sa.Engine, writing: sa.Engine, *, where: str) -> None:
     """Make the tables, or bring older ones up to this version; refuse newer ones."""
-    with engine.begin() as connection:
-        tables = set(sa.inspect(connection).get_table_names())
-        if about.name not in tables:
-            if {"studies", "nodes"} & tables:
-                raise StorageError(f"{where} holds tables of another program: choose another database")
+    # Mostly there is nothing to do, and a reader must not wait for those who write.
+    with reading.connect() as connection:
+        if _version(connection, where=where) == VERSION:
+            return
+    with writing.begin() as connection:  # all of it or nothing, and one process at a time
+        if connection.dialect.name == "postgresql":
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK_SPACE, 0)))
+        found = _version(connection, where=where)
+        if found is None:
             metadata.create_all(connection)
             connection.execute(sa.text(_SPEND_VIEW))
             connection.execute(about.insert().values(key="version", value=str(VERSION)))
-            return
-        found = int(connection.scalar(sa.select(about.c.value).where(about.c.key == "version")) or 0)
-        if found > VERSION:
-            raise StorageError(
-                f"{where} was written by a newer mixtree (schema {found}, this one knows {VERSION}): upgrade"
-            )
-        for version in range(found + 1, VERSION + 1):
-            for statement in MIGRATIONS[version]:
-                connection.execute(sa.text(statement))
-        if found < VERSION:
+        elif found < VERSION:
+            for version in range(found + 1, VERSION + 1):
+                for statement in MIGRATIONS[version]:
+                    connection.execute(sa.text(statement))
             connection.execute(about.update().where(about.c.key == "version").values(value=str(VERSION)))
+
+
+def _version(connection: sa.Connection, *, where: str) -> int | None:
+    """The version of the tables; None if there are none yet."""
+    inspector = sa.inspect(connection)
+    tables = {*inspector.get_table_names(), *inspector.get_view_names()}
+    if about.name not in tables:
+        # A server's database may be shared; a file is somebody's own.
+        ours = {*metadata.tables, "spend"}
+        if tables & ours or (tables and connection.dialect.name == "sqlite"):
+            raise StorageError(
+                f"{where} holds tables of another program ({', '.join(sorted(tables)[:5])}): "
+                "choose another database"
+            )
+        return None
+    text = connection.scalar(sa.select(about.c.value).where(about.c.key == "version"))
+    if text is None or not text.isdecimal():
+        raise StorageError(f"{where} does not say which version its tables have: it is damaged")
+    found = int(text)
+    if found > VERSION:
+        raise StorageError(
+            f"{where} was written by a newer mixtree (schema {found}, this one knows {VERSION}): upgrade"
+        )
+    return found

@@ -52,6 +52,10 @@ class ReferenceTrainer:
             raise InputError(f"the step size must be a finite number above 0; got {lr}")
         if batch_size < 1:
             raise InputError(f"the batch size must be at least 1; got {batch_size}")
+        if any(width < 1 for width in hidden):
+            raise InputError(f"hidden layers need at least one unit each; got {tuple(hidden)}")
+        if not (np.isfinite(weight_decay) and weight_decay >= 0):
+            raise InputError(f"the weight decay must be a finite number of at least 0; got {weight_decay}")
         self.sources, self.lr, self.batch_size, self.weight_decay = sources, lr, batch_size, weight_decay
         self.activation = activation
         self.layers = (sources.features, *hidden, sources.classes or 1)

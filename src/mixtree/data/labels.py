@@ -1,0 +1,152 @@
+"""Labels: what a label column means, and its values as class numbers or targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from mixtree.data.frames import as_numbers, as_text, kind_of
+from mixtree.data.readers import names
+from mixtree.errors import DataError, InputError
+
+Task: TypeAlias = Literal["classification", "regression"]
+Label: TypeAlias = str | int | float | bool
+
+MOST_CLASSES = 50
+"""Whole numbers with more different values than this are a regression unless told."""
+_TOO_MANY = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What a label column means: classes in their order, as the files have them, or a number to predict."""
+
+    name: str
+    task: Task
+    classes: tuple[Label, ...] | None = None
+
+    @classmethod
+    def learn(
+        cls,
+        column: pl.Series,
+        *,
+        task: Literal["auto"] | Task = "auto",
+        classes: Sequence[Label] | None = None,
+    ) -> Labels:
+        """The meaning of a label column (as `alike` makes it) of training rows.
+
+        "auto": text, truth values and whole numbers of at most 50 kinds are classes, other numbers are not.
+        """
+        name = column.name
+        if task not in ("auto", "classification", "regression"):
+            raise InputError(f"unknown task {task!r}; choose auto, classification or regression")
+        known = column.drop_nulls().unique().sort()
+        if not len(known):
+            raise DataError(f"label column {name!r}: every training row lacks it; is it the right column?")
+        if len(known) == 1:
+            raise DataError(
+                f"label column {name!r}: every training row has {known[0]!r}, so there is nothing to learn"
+            )
+        if task == "auto":
+            task = "classification" if classes is not None else _guess(known)
+        if task == "regression":
+            if known.dtype == pl.String:
+                raise DataError(f"label column {name!r}: a regression needs numbers; found {known[0]!r}")
+            return cls(name, task)
+        if len(known) > _TOO_MANY:
+            raise DataError(
+                f"label column {name!r} has {len(known):,} different values, too many for classes (e.g."
+                f" {known[0]!r}); is it the right column, or a regression?"
+            )
+        return cls(name, task, tuple(known) if classes is None else _ordered(known, classes))
+
+    def encode(self, column: pl.Series, *, where: str) -> NDArray[Any]:
+        """Class numbers or targets of labels (as `alike` makes them), none of them missing."""
+        if self.classes is None:
+            return column.cast(pl.Float64).to_numpy().astype(np.float64)
+        keys = pl.Series(self.classes).cast(pl.String)
+        text = column.cast(pl.String)
+        codes = text.cast(pl.Enum(keys), strict=False)
+        if codes.null_count():
+            unseen = text.filter(codes.is_null()).unique().sort()
+            raise DataError(
+                f"{where}: label {names(unseen, most=5)} in column {self.name!r} is in no training row; the"
+                f" classes are {names(keys)}. Leave those rows out, or add a source that has them"
+            )
+        return codes.to_physical().to_numpy().astype(np.int64)
+
+    def notes(self, codes: Mapping[str, NDArray[Any]], *, validation: str) -> list[str]:
+        """Which sources, and whether the validation rows, lack a class."""
+        if self.classes is None:
+            return []
+        found = []
+        for where, part in codes.items():
+            absent = [label for place, label in enumerate(self.classes) if not np.any(part == place)]
+            if absent and where == validation:
+                found.append(
+                    f"{where} has no row of class {names(absent, most=5)}: the score says nothing about it"
+                )
+            elif absent:
+                found.append(f"{where} has no row of class {names(absent, most=5)}")
+        return found
+
+
+def alike(columns: Mapping[str, pl.Series]) -> dict[str, pl.Series]:
+    """Label columns of several files in one type: text, whole numbers, numbers or truth values.
+
+    Missing, infinite and empty labels become null.
+    """
+    kinds = {where: kind_of(column.dtype) for where, column in columns.items()}
+    for where, column in columns.items():
+        if kinds[where] in ("date", "other"):
+            raise DataError(
+                f"{where}: label column {column.name!r} holds {column.dtype} values; labels are text, numbers"
+                " or true/false"
+            )
+    if "text" in kinds.values():
+        return {where: as_text(as_text(column).str.strip_chars()) for where, column in columns.items()}
+    if "number" not in kinds.values():
+        return {where: column.cast(pl.Boolean) for where, column in columns.items()}
+    whole = {where: _whole(column) for where, column in columns.items()}
+    if any(column is None for column in whole.values()):
+        return {where: as_numbers(column) for where, column in columns.items()}
+    return {where: column for where, column in whole.items() if column is not None}
+
+
+def _whole(column: pl.Series) -> pl.Series | None:
+    """The labels as whole numbers, or None if some are not."""
+    # Whole numbers stay as they are: beyond 2⁵³ a float would not hold them.
+    exact = column if column.dtype.is_integer() else as_numbers(column)
+    whole = exact.cast(pl.Int64, strict=False)
+    return whole if whole.null_count() == exact.null_count() and (whole == exact).all() else None
+
+
+def _guess(known: pl.Series) -> Task:
+    if known.dtype in (pl.String, pl.Boolean):
+        return "classification"
+    return "classification" if known.dtype == pl.Int64 and len(known) <= MOST_CLASSES else "regression"
+
+
+def _ordered(known: pl.Series, classes: Sequence[Label]) -> tuple[Label, ...]:
+    """The known labels in the order asked for; a class may be given as its text."""
+    mine: dict[str, Label] = dict(zip(known.cast(pl.String), known, strict=True))
+    asked = [_key(label) for label in classes]
+    if len(set(asked)) < len(asked):
+        raise InputError(f"the classes must differ; got {names(classes)}")
+    if set(asked) != set(mine):
+        raise DataError(
+            f"label column {known.name!r}: the classes asked for are {names(asked)}, but training rows have"
+            f" {names(mine)}"
+        )
+    return tuple(mine[key] for key in asked)
+
+
+def _key(label: Label) -> str:
+    if isinstance(label, bool):
+        return str(label).lower()
+    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)

@@ -1,0 +1,192 @@
+"""Parts: the training, validation and test tables of a spec, read and made to fit each other."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from mixtree.data.frames import as_frame, as_text, kind_of
+from mixtree.data.readers import names, read_table
+from mixtree.data.specs import Table, TableSpec
+from mixtree.errors import DataError
+
+MOST_SOURCES = 1000
+"""A source column with more values than this is taken for the wrong column."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Part:
+    """Rows of one role: their table, label column and, for training rows, source names."""
+
+    frame: pl.DataFrame
+    label: pl.Series
+    where: str
+    source: pl.Series | None = None
+
+
+def _open(table: Table, what: str, text: Iterable[str] = ()) -> tuple[str, pl.DataFrame]:
+    """What to call the table, and its rows."""
+    if isinstance(table, str | Path):
+        return f"{what} {table}", read_table(table, text=set(text))
+    frame = as_frame(table, where=what)
+    if not frame.height:
+        raise DataError(f"{what}: there are no rows in it")
+    return what, frame
+
+
+def _require(frame: pl.DataFrame, column: str, role: str, where: str) -> None:
+    if column in frame.columns:
+        return
+    near = difflib.get_close_matches(column, frame.columns, n=3)
+    hint = f"did you mean {names(near)}?" if near else f"it has {names(frame.columns)}"
+    raise DataError(f"{where}: no {role} column {column!r}; {hint}")
+
+
+def training_part(spec: TableSpec, told: list[str]) -> Part:
+    tables = spec.sources
+    opened = [_open(table, "training" if name is None else f"source {name!r}") for name, table in tables]
+    mixed = _text_somewhere([frame for _, frame in opened])
+    if mixed:
+        # What is text in one file is text in all, before leading zeros of codes are lost.
+        opened = [
+            _open(table, where.partition(" ")[0] if name is None else f"source {name!r}", mixed)
+            for (name, table), (where, _) in zip(tables, opened, strict=True)
+        ]
+    sources = []
+    for (name, _), (where, frame) in zip(tables, opened, strict=True):
+        _require(frame, spec.label, "label", where)
+        sources.append(_source_names(spec, name, frame, where))
+    source = pl.concat(sources)
+    frame = _joined(opened, told)
+    count = source.n_unique()
+    if count > MOST_SOURCES:
+        raise DataError(
+            f"source column {spec.source_col!r} has {count:,} different values; is it the right column?"
+        )
+    return Part(frame, frame[spec.label], "training", source)
+
+
+def _text_somewhere(frames: Sequence[pl.DataFrame]) -> set[str]:
+    """Columns that are text in one file and something else in another."""
+    kinds: dict[str, set[str]] = {}
+    for frame in frames:
+        for name, dtype in frame.schema.items():
+            kinds.setdefault(name, set()).add(kind_of(dtype))
+    return {name for name, found in kinds.items() if "text" in found and found - {"text", "empty"}}
+
+
+def _source_names(spec: TableSpec, name: str | None, frame: pl.DataFrame, where: str) -> pl.Series:
+    if spec.source_col is None:
+        return pl.Series("source", [name], dtype=pl.Categorical).new_from_index(0, frame.height)
+    _require(frame, spec.source_col, "source", where)
+    column = as_text(frame[spec.source_col]).str.strip_chars()
+    if column.null_count():
+        row = (column.is_null().arg_max() or 0) + 1
+        raise DataError(
+            f"{where}: source column {spec.source_col!r} is missing in {column.null_count():,} rows (first: data"
+            f" row {row:,}); fill it in. Words such as NA, null and None mean missing"
+        )
+    return column.cast(pl.Categorical).alias("source")
+
+
+def _joined(opened: Sequence[tuple[str, pl.DataFrame]], told: list[str]) -> pl.DataFrame:
+    """All rows in one table, every column of one type."""
+    if len(opened) == 1:
+        return opened[0][1]
+    every = list(dict.fromkeys(name for _, frame in opened for name in frame.columns))
+    types = {}
+    for name in every:
+        having = {where: frame.schema[name] for where, frame in opened if name in frame.columns}
+        lacking = [where for where, frame in opened if name not in frame.columns]
+        if lacking:
+            told.append(f"column {name!r} is not in {', '.join(lacking)}: its values count as missing there")
+        types[name] = _common_type(name, having)
+    return pl.concat(
+        [
+            frame.select(
+                (pl.col(name) if name in frame.columns else pl.lit(None)).cast(types[name]).alias(name)
+                for name in every
+            )
+            for _, frame in opened
+        ]
+    )
+
+
+def _common_type(name: str, having: Mapping[str, pl.DataType]) -> pl.DataType:
+    types = set(having.values())
+    kinds = {kind_of(dtype): where for where, dtype in having.items()}
+    kinds.pop("empty", None)
+    if len(types) == 1:
+        return types.pop()
+    if len(kinds) == 1 and "other" in kinds:
+        raise DataError(f"column {name!r} has different types in {', '.join(having)}; make them the same")
+    if not kinds or "text" in kinds:
+        return pl.String()
+    if set(kinds) <= {"number", "boolean"}:
+        return pl.Boolean() if set(kinds) == {"boolean"} else pl.Float64()
+    if set(kinds) == {"date"}:
+        return pl.Datetime("us")
+    told = ", ".join(f"{kind} in {where}" for kind, where in kinds.items())
+    raise DataError(f"column {name!r} has different kinds of values: {told}; make them the same")
+
+
+def _target(spec: TableSpec, training: Part) -> dict[str, Part]:
+    text = [name for name, dtype in training.frame.schema.items() if kind_of(dtype) == "text"]
+    roles = {"validation": spec.val, "test": spec.test, "target": spec.target}
+    parts = {}
+    for role, table in roles.items():
+        if table is None:
+            continue
+        where, frame = _open(table, role, text)
+        _require(frame, spec.label, "label", where)
+        for column, use in ((spec.group_col, "group"), (spec.time_col, "time")):
+            if column is not None:
+                _require(frame, column, use, where)
+        parts[role] = Part(frame, frame[spec.label], where)
+    return parts
+
+
+def _labelled(part: Part, label: pl.Series, role: str, told: list[str]) -> Part:
+    """The part with its label in the common type, without the rows that have none."""
+    missing = label.is_null()
+    count = int(missing.sum())
+    if count == len(label):
+        raise DataError(f"{part.where}: every row lacks the label {label.name!r}; is it the right file?")
+    if not count:
+        return Part(part.frame, label, part.where, part.source)
+    told.append(f"{count:,} of {len(label):,} {role} rows have no (finite) label {label.name!r}: left out")
+    source = None if part.source is None else part.source.filter(~missing)
+    return Part(part.frame.filter(~missing), label.drop_nulls(), part.where, source)
+
+
+def _features(spec: TableSpec, training: Part, parts: Mapping[str, Part], told: list[str]) -> list[str]:
+    """The columns to learn from: those of the training tables that the target has too."""
+    used = {spec.label, spec.source_col, spec.group_col}
+    unknown = [name for name in spec.drop if name not in training.frame.columns]
+    if unknown:
+        raise DataError(f"no column {names(unknown)} to drop; there are {names(training.frame.columns)}")
+    mine = [name for name in training.frame.columns if name not in used and name not in set(spec.drop)]
+    if "" in mine:
+        told.append("the column without a name (a saved row index?) is dropped")
+        mine.remove("")
+    judge, *others = parts.values()
+    absent = [name for name in mine if name not in judge.frame.columns]
+    if absent:
+        told.append(f"column {names(absent)} is not in {judge.where}: dropped")
+    features = [name for name in mine if name not in absent]
+    if not features:
+        raise DataError(
+            f"{judge.where} shares no column with the training tables but the label; they have {names(mine)}"
+        )
+    extra = [n for n in judge.frame.columns if n not in training.frame.columns and n not in used and n]
+    if extra:
+        told.append(f"column {names(extra)} of {judge.where} is in no training table: ignored")
+    for other in others:
+        lacking = [name for name in features if name not in other.frame.columns]
+        if lacking:
+            raise DataError(f"{other.where}: column {names(lacking, most=len(lacking))} is missing")
+    return features

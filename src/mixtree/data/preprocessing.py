@@ -1,0 +1,358 @@
+"""Preprocessing: from the columns of a table to float32 features, as learnt from training rows alone.
+
+Numbers are imputed with their median and scaled (scikit-learn's ``SimpleImputer`` and ``StandardScaler``),
+dates become a few numbers first, text and truth values are one-hot (``OneHotEncoder``) with rare levels
+folded into one. What is learnt is plain data: names, levels, medians, means and scales, saved as JSON. The
+scikit-learn transformers are made from it, in training as after loading, so a saved preprocessor does exactly
+the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, hstack
+
+from mixtree.data.columns import Column, Rules, inspect, levels_as_codes, values_of
+from mixtree.data.dates import date_parts
+from mixtree.data.frames import as_frame
+from mixtree.data.readers import names
+from mixtree.errors import DataError, InputError
+
+FILE = "preprocessing.json"
+"""The file that a preprocessor is saved in, within a model's folder."""
+WIDE, THIN = 200, 0.25
+"""More columns than this, of which less than this share is not zero, stay sparse."""
+
+_FORMAT = 1
+_BLOCK = 100_000  # rows at a time: what is made on the way stays small
+_FARTHEST = 1e6  # standard deviations; more would overflow float32, and no training row is this far away
+
+Numbers: TypeAlias = NDArray[np.float64]
+Matrix: TypeAlias = Any
+"""Rows × features in float32: an array, or a ``scipy.sparse.csr_array``."""
+
+
+@dataclass(frozen=True, eq=False)
+class Preprocessor:
+    """What turns rows of a table into features: the columns and the statistics of their training rows."""
+
+    columns: tuple[Column, ...]
+    medians: Numbers
+    means: Numbers
+    scales: Numbers
+    sparse: bool
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def fit(
+        cls,
+        table: Any,
+        *,
+        rare_below: int | None = None,
+        max_levels: int = 1000,
+        sparse: bool | None = None,
+        where: str = "the training rows",
+    ) -> Preprocessor:
+        """The preprocessor of these training rows (any table: polars, pandas, numpy).
+
+        ``rare_below`` and ``max_levels`` fold categorical levels (see `Rules`); ``sparse`` chooses a CSR or a
+        dense matrix, by width and share of zeros unless told.
+        """
+        if max_levels < 1 or (rare_below is not None and rare_below < 1):
+            raise InputError(
+                f"rare_below and max_levels must be at least 1; got {rare_below} and {max_levels}"
+            )
+        frame = as_frame(table, where=where)
+        if not frame.height:
+            raise DataError(f"{where}: there are no rows to learn from")
+        found = [inspect(column, Rules(rare_below, max_levels), where=where) for column in frame]
+        columns = tuple(column for column, _ in found)
+        told = tuple(line for _, lines in found for line in lines)
+        if all(column.kind == "dropped" for column in columns):
+            reasons = "; ".join(told) or "there are no columns"
+            raise DataError(f"{where}: no column is left to learn from: {reasons}")
+        medians, means, scales = _learn(columns, frame, where)
+        if sparse is None:
+            sparse = _stays_sparse(columns)
+        return cls(columns, medians, means, scales, sparse, told)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features: numbers, flags of missing values, one-hot levels."""
+        return (*_numbers(self._kept), *(f"{name}=missing" for name in self._flags), *_indicators(self._kept))
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The columns a table must have; all others are ignored."""
+        return tuple(column.name for column in self._kept)
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """The columns to be read as text (``read_table(…, text=…)``), so that codes keep their zeros."""
+        return tuple(c.name for c in self._kept if c.found == "text")
+
+    def transform(
+        self, table: Any, *, rows: NDArray[np.integer[Any]] | None = None, where: str = "the table"
+    ) -> Matrix:
+        """Features of a table's rows, or of those at the positions ``rows``; dense or CSR, float32."""
+        frame = self._select(table, where)
+        shape = (frame.height if rows is None else len(rows), len(self.feature_names))
+        blocks = (self._encode(block, where) for block in _blocks(frame, rows))
+        return _as_csr(blocks, shape) if self.sparse else _as_dense(blocks, shape)
+
+    def keys(self, table: Any, *, where: str = "the table") -> pl.Series:
+        """A hash per row of everything the features are made from: equal rows have equal keys."""
+        frame = self._select(table, where)
+        hashes = [
+            pl.DataFrame(
+                [values_of(column, block[column.name], where=where) for column in self._kept]
+            ).hash_rows()
+            for block in _blocks(frame, None)
+        ]
+        return pl.concat(hashes) if hashes else pl.Series([], dtype=pl.UInt64)
+
+    def to_files(self, folder: str | Path) -> None:
+        """Saves all of it in ``preprocessing.json`` in this folder, as plain data."""
+        plain = {
+            "format": _FORMAT,
+            "columns": [asdict(column) for column in self.columns],
+            "medians": self.medians.tolist(),
+            "means": self.means.tolist(),
+            "scales": self.scales.tolist(),
+            "sparse": self.sparse,
+            "warnings": self.warnings,
+        }
+        path = Path(folder) / FILE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(plain, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def from_files(cls, folder: str | Path) -> Preprocessor:
+        """The preprocessor saved in this folder."""
+        path = Path(folder) / FILE
+        try:
+            plain = json.loads(path.read_text(encoding="utf-8"))
+            if plain["format"] != _FORMAT:
+                raise DataError(f"{path}: written by another version of mixtree (format {plain['format']!r})")
+            columns = tuple(_column(column) for column in plain["columns"])
+            medians, means, scales = (
+                _statistics(plain[key], columns) for key in ("medians", "means", "scales")
+            )
+            done = cls(columns, medians, means, scales, bool(plain["sparse"]), tuple(plain["warnings"]))
+        except FileNotFoundError as error:
+            raise DataError(f"{path}: no such file; is this the folder of a model?") from error
+        except DataError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{path}: damaged ({error}); take the model's folder from a copy, or fit again"
+            ) from error
+        return done
+
+    @cached_property
+    def _kept(self) -> tuple[Column, ...]:
+        return tuple(column for column in self.columns if column.kind != "dropped")
+
+    @cached_property
+    def _flags(self) -> tuple[str, ...]:
+        return tuple(c.name for c in self._kept if c.missing and c.kind != "categorical")
+
+    @cached_property
+    def _tools(self) -> _Tools:
+        return _Tools.of(self._kept, self.medians, self.means, self.scales)
+
+    def _select(self, table: Any, where: str) -> pl.DataFrame:
+        frame = as_frame(table, where=where)
+        absent = [name for name in self.needed if name not in frame.columns]
+        if absent:
+            raise DataError(
+                f"{where}: the model needs column{'s' * (len(absent) > 1)} {names(absent, most=len(absent))};"
+                f" the table has {names(frame.columns)}"
+            )
+        return frame.select(self.needed)
+
+    def _encode(self, block: pl.DataFrame, where: str) -> _Parts:
+        raw = _raw(self._kept, block, where)
+        flags = np.empty((block.height, len(self._flags)), dtype=np.float32)
+        for place, name in enumerate(self._flags):
+            flags[:, place] = raw.empty[name]
+        filled = np.hstack([self._tools.scaled(raw.numbers).astype(np.float32), flags])
+        return _Parts(filled, self._tools.one_hot(raw.codes), raw.codes.shape[1])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Parts:
+    """Features of some rows: those that are mostly not zero, and the one-hot ones."""
+
+    filled: NDArray[np.float32]
+    indicators: Matrix
+    most: int  # indicators of a row that are not zero
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Raw:
+    """Rows on their way: numbers with NaN where missing, codes of levels, where values are missing."""
+
+    numbers: Numbers
+    codes: NDArray[np.int32]
+    empty: dict[str, NDArray[np.bool_]]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Tools:
+    """The scikit-learn transformers that hold the learnt statistics."""
+
+    imputer: Any
+    scaler: Any
+    encoder: Any
+    levels: int
+
+    @classmethod
+    def of(cls, columns: tuple[Column, ...], medians: Numbers, means: Numbers, scales: Numbers) -> _Tools:
+        from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+        scaler = StandardScaler()
+        scaler.mean_, scaler.scale_, scaler.var_ = means, scales, scales**2
+        scaler.n_features_in_, scaler.n_samples_seen_ = len(means), 1
+        sizes = [len(column.indicators) for column in columns if column.kind == "categorical"]
+        encoder = OneHotEncoder(
+            categories=[np.arange(size) for size in sizes], handle_unknown="ignore", dtype=np.float32
+        )
+        if sizes:
+            encoder.fit(np.zeros((1, len(sizes)), dtype=np.int32))
+        return cls(_imputer(medians), scaler, encoder, sum(sizes))
+
+    def scaled(self, numbers: Numbers) -> Numbers:
+        """Numbers without gaps, in standard deviations from their mean."""
+        if not numbers.size:
+            return numbers
+        scaled: Numbers = self.scaler.transform(self.imputer.transform(numbers))
+        return np.clip(scaled, -_FARTHEST, _FARTHEST, out=scaled)
+
+    def one_hot(self, codes: NDArray[np.int32]) -> Matrix:
+        """An indicator per level; a code of −1 has none."""
+        if not codes.size:
+            return csr_array((codes.shape[0], self.levels), dtype=np.float32)
+        return csr_array(self.encoder.transform(codes))
+
+
+def _imputer(medians: Numbers) -> Any:
+    from sklearn.impute import SimpleImputer
+
+    imputer = SimpleImputer(strategy="median")
+    # The median of one row is that row: the imputer learns what is given.
+    return imputer.fit(medians[np.newaxis]) if len(medians) else imputer
+
+
+def _numbers(columns: tuple[Column, ...]) -> tuple[str, ...]:
+    return tuple(name for column in columns for name in column.numbers)
+
+
+def _indicators(columns: tuple[Column, ...]) -> tuple[str, ...]:
+    return tuple(name for column in columns for name in column.indicators)
+
+
+def _stays_sparse(columns: tuple[Column, ...]) -> bool:
+    filled = len(_numbers(columns)) + sum(column.kind == "categorical" for column in columns)
+    width = len(_numbers(columns)) + len(_indicators(columns))
+    return width > WIDE and filled < THIN * width
+
+
+def _blocks(frame: pl.DataFrame, rows: NDArray[np.integer[Any]] | None) -> Iterator[pl.DataFrame]:
+    count = frame.height if rows is None else len(rows)
+    for start in range(0, count, _BLOCK):
+        yield frame.slice(start, _BLOCK) if rows is None else frame[rows[start : start + _BLOCK]]
+
+
+def _as_dense(blocks: Iterator[_Parts], shape: tuple[int, int]) -> Matrix:
+    dense = np.empty(shape, dtype=np.float32)
+    start = 0
+    for block in blocks:
+        stop, split = start + len(block.filled), block.filled.shape[1]
+        dense[start:stop, :split] = block.filled
+        dense[start:stop, split:] = block.indicators.toarray()
+        start = stop
+    return dense
+
+
+def _as_csr(blocks: Iterator[_Parts], shape: tuple[int, int]) -> Matrix:
+    """One sparse matrix of all blocks, written in place: joining them later would take the room twice."""
+    ends = np.zeros(shape[0] + 1, dtype=np.int64)
+    values, places = np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int32)
+    row = end = 0
+    for block in blocks:
+        part = hstack([csr_array(block.filled), block.indicators], format="csr", dtype=np.float32)
+        if not row:  # what is never written to takes no memory
+            room = shape[0] * (block.filled.shape[1] + block.most)
+            values, places = np.empty(room, dtype=np.float32), np.empty(room, dtype=np.int32)
+        stop = end + part.nnz
+        values[end:stop], places[end:stop] = part.data, part.indices
+        ends[row + 1 : row + 1 + part.shape[0]] = part.indptr[1:] + end
+        row, end = row + part.shape[0], stop
+    if end < np.iinfo(np.int32).max:
+        ends = ends.astype(np.int32)
+    return csr_array((values[:end], places[:end], ends), shape=shape)
+
+
+def _raw(columns: tuple[Column, ...], block: pl.DataFrame, where: str) -> _Raw:
+    """The values of every column, as numbers or codes."""
+    numbers = np.empty((block.height, len(_numbers(columns))), order="F")
+    codes = np.empty((block.height, sum(c.kind == "categorical" for c in columns)), dtype=np.int32, order="F")
+    empty = {}
+    number = code = 0
+    for column in columns:
+        values = values_of(column, block[column.name], where=where)
+        empty[column.name] = values.is_null().to_numpy()
+        if column.kind == "categorical":
+            codes[:, code] = levels_as_codes(column, values).to_numpy()
+            code += 1
+            continue
+        for part in _columns_of_numbers(column, values):
+            numbers[:, number] = part.fill_null(np.nan).to_numpy()
+            number += 1
+    return _Raw(numbers, codes, empty)
+
+
+def _columns_of_numbers(column: Column, values: pl.Series) -> Iterator[pl.Series]:
+    if column.kind == "numeric":
+        yield values
+    elif column.kind == "date":
+        yield from date_parts(values, only=column.parts).values()
+
+
+def _learn(columns: tuple[Column, ...], frame: pl.DataFrame, where: str) -> tuple[Numbers, Numbers, Numbers]:
+    """Median, mean and scale of every number, the last two with gaps filled."""
+    from sklearn.preprocessing import StandardScaler
+
+    learnt = []
+    for column in columns:
+        if column.kind not in ("numeric", "date"):
+            continue
+        # Column by column: the imputer's own median would copy the whole table several times.
+        for part in _columns_of_numbers(column, values_of(column, frame[column.name], where=where)):
+            median = part.median()
+            scaler = StandardScaler(copy=False).fit(part.fill_null(median).to_numpy().reshape(-1, 1))
+            learnt.append((median, scaler.mean_[0], scaler.scale_[0]))
+    medians, means, scales = np.array(learnt, dtype=np.float64).reshape(-1, 3).T
+    return medians, means, scales
+
+
+def _column(plain: dict[str, Any]) -> Column:
+    lists = {key: tuple(value) for key, value in plain.items() if isinstance(value, list)}
+    return Column(**{**plain, **lists})
+
+
+def _statistics(plain: list[float], columns: tuple[Column, ...]) -> Numbers:
+    values = np.array(plain, dtype=np.float64)
+    if values.shape != (len(_numbers(columns)),) or not np.all(np.isfinite(values)):
+        raise ValueError("the statistics do not fit the columns")
+    return values

@@ -1,0 +1,351 @@
+"""Tables on disk: CSV, TSV, Parquet and Arrow files, plain or gzipped, read into polars frames.
+
+Parquet and Arrow files know the type of every column. Text files do not, so the rules are: a column whose
+every value is a number is numeric, one of true/false is boolean, everything else is text. White space around
+names and values is dropped, and the words in `MISSING` mean that a value is missing.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+import polars as pl
+
+from mixtree.errors import DataError
+
+FORMATS = {
+    ".csv": "CSV",
+    ".txt": "CSV",
+    ".tsv": "TSV",
+    ".tab": "TSV",
+    ".parquet": "Parquet",
+    ".pq": "Parquet",
+    ".arrow": "Arrow",
+    ".feather": "Arrow",
+    ".ipc": "Arrow",
+}
+"""What a file is, by the end of its name; each may end in ``.gz`` as well."""
+MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None")
+"""The words of a text file that stand for a missing value."""
+
+_SAMPLE = 10_000  # rows that a column's type is guessed from; a later surprise is met by a second reading
+_HEAD = 1 << 20  # bytes in which the header must end
+_SEPARATORS = ",;\t|"
+_NOT_TEXT = {
+    b"PAR1": "a Parquet file: name it .parquet",
+    b"ARROW1": "an Arrow file: name it .arrow",
+    b"PK\x03\x04": "a zip or Excel file: unpack it, or save the sheet as CSV (UTF-8)",
+    b"\xd0\xcf\x11\xe0": "an old Excel file: save the sheet as CSV (UTF-8)",
+    b"\xff\xfe": "UTF-16 text: save it as CSV (UTF-8), or iconv -f UTF-16 -t UTF-8 {name} > fixed.csv",
+    b"\xfe\xff": "UTF-16 text: save it as CSV (UTF-8), or iconv -f UTF-16 -t UTF-8 {name} > fixed.csv",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd: unpack it, or compress it with gzip",
+    b"\x1f\x8b": "compressed with gzip: name it .csv.gz",
+    b"BZh": "compressed with bzip2: unpack it, or compress it with gzip",
+}
+
+
+def read_table(
+    path: str | Path, *, columns: Sequence[str] | None = None, text: Collection[str] = ()
+) -> pl.DataFrame:
+    """The table in a CSV, TSV, Parquet or Arrow file, told apart by the end of its name.
+
+    ``columns`` keeps these only, in this order. ``text`` names columns of a CSV or TSV file that stay text
+    even if every value is a number (codes such as ``007``).
+    """
+    path = Path(path)
+    kind, zipped = _format(path)
+    with _explained(path, kind):
+        if kind in ("CSV", "TSV"):
+            frame = _read_text(path, _dialect(path, kind, zipped=zipped), text)
+        elif kind == "Parquet":
+            frame = _read_parquet(path, zipped=zipped)
+        else:
+            frame = _read_arrow(path, zipped=zipped)
+    if not frame.width:
+        raise DataError(f"{path}: there are no columns in it")
+    if not frame.height:
+        raise DataError(f"{path}: there are column names but no rows; is it the right file?")
+    if columns is None:
+        return frame
+    absent = [name for name in columns if name not in frame.columns]
+    if absent:
+        raise DataError(f"{path}: no column {names(absent)}; it has {names(frame.columns)}")
+    return frame.select(columns)
+
+
+def names(words: Collection[object], *, most: int = 20) -> str:
+    """The words in quotes, at most so many of them.
+
+    >>> names(["a", "b", "c"], most=2)
+    "'a', 'b' and 1 more"
+    """
+    shown = ", ".join(repr(word) for word, _ in zip(words, range(most), strict=False))
+    return shown if len(words) <= most else f"{shown} and {len(words) - most:,} more"
+
+
+def _format(path: Path) -> tuple[str, bool]:
+    """What the file is, and whether it is gzipped; refuses what cannot be a table."""
+    if path.is_dir():
+        raise DataError(f"{path}: this is a folder; name the file in it")
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    zipped = suffixes[-1:] == [".gz"]
+    kind = FORMATS.get((suffixes[:-1] if zipped else suffixes)[-1:].pop() if len(suffixes) > zipped else "")
+    if not path.exists():
+        raise DataError(f"{path}: no such file; check the path")
+    if kind is None:
+        known = ", ".join(FORMATS)
+        raise DataError(
+            f"{path}: cannot tell what kind of table this is by its name, which must end in {known} (or .gz"
+            " after these): save it as CSV (UTF-8) or Parquet"
+        )
+    if not path.stat().st_size:
+        raise DataError(f"{path}: the file is empty")
+    return kind, zipped
+
+
+def _unzipped(path: Path) -> IO[bytes]:
+    # Parquet and Arrow are read from their end; a gzip stream cannot jump there.
+    with gzip.open(path) as file:
+        return io.BytesIO(file.read())
+
+
+def _read_parquet(path: Path, *, zipped: bool) -> pl.DataFrame:
+    if zipped:
+        return pl.read_parquet(_unzipped(path))
+    return pl.read_parquet(path, glob=False, hive_partitioning=False)
+
+
+def _read_arrow(path: Path, *, zipped: bool) -> pl.DataFrame:
+    with _unzipped(path) if zipped else path.open("rb") as file:
+        try:
+            return pl.read_ipc(file)
+        except (pl.exceptions.PolarsError, OSError):
+            file.seek(0)
+            return pl.read_ipc_stream(file)  # the other of Arrow's two layouts
+
+
+@dataclass(frozen=True, slots=True)
+class _Dialect:
+    """How a text file is written, and its columns: as the file has them, and without the white space."""
+
+    zipped: bool
+    separator: str
+    eol: str
+    raw: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+def _dialect(path: Path, kind: str, *, zipped: bool) -> _Dialect:
+    with gzip.open(path) if zipped else path.open("rb") as file:
+        head: bytes = file.read(_HEAD)
+    if not head.strip():
+        raise DataError(f"{path}: the file is empty")
+    for magic, what in _NOT_TEXT.items():
+        if head.startswith(magic):
+            raise DataError(f"{path}: the file is not {kind} but {what.format(name=path.name)}")
+    if b"\0" in head:
+        raise DataError(f"{path}: the file is not text; save it as CSV (UTF-8) or Parquet")
+    try:
+        text = codecs.getincrementaldecoder("utf-8-sig")().decode(head)
+    except UnicodeDecodeError:
+        _wrong_encoding(path, zipped=zipped)
+    text = text.lstrip("\r\n")
+    eol = "\n" if "\n" in text else "\r" if "\r" in text else "\n"
+    line = text.partition(eol)[0]
+    # A name may hold the separator; the one in use stands in the header at all, and commas go first.
+    separator = "\t" if kind == "TSV" else next((mark for mark in _SEPARATORS if mark in line), ",")
+    try:
+        raw = tuple(next(csv.reader(io.StringIO(text, newline=""), delimiter=separator)))
+    except csv.Error as error:
+        raise DataError(
+            f"{path}: the header (line 1) cannot be read ({error}); is a quote left open?"
+        ) from error
+    tidy = tuple(name.strip() for name in raw)
+    twice = sorted({name for name in tidy if tidy.count(name) > 1})
+    if twice:
+        raise DataError(f"{path}: several columns are named {names(twice)} (line 1); give each its own name")
+    return _Dialect(zipped, separator, eol, raw, tidy)
+
+
+def _read_text(path: Path, dialect: _Dialect, text: Collection[str]) -> pl.DataFrame:
+    forced = {
+        raw: pl.String for raw, name in zip(dialect.raw, dialect.names, strict=True) if name in set(text)
+    }
+    options: dict[str, Any] = {
+        "separator": dialect.separator,
+        "eol_char": dialect.eol,
+        "null_values": list(MISSING),
+        "glob": False,
+    }
+    try:
+        frame = pl.read_csv(path, infer_schema_length=_SAMPLE, schema_overrides=forced, **options)
+    except pl.exceptions.ComputeError as error:
+        if "could not parse" not in str(error):
+            raise
+        # A value that does not fit the type of the first rows, or a number of 40 digits: look at all of it.
+        frame = pl.read_csv(path, infer_schema=False, **options)
+    frame.columns = list(dialect.names)
+    if frame.width > 1 and frame.to_series(-1).null_count():
+        _refuse_short_rows(path, dialect)
+    frame = _without_blank_end(frame)
+    for name in [name for name, dtype in frame.schema.items() if dtype == pl.String]:
+        # One at a time: text takes the most room, and each column's old values go before the next are made.
+        frame = frame.with_columns(_tidied(frame[name], typed=name not in text))
+    return frame
+
+
+def _tidied(column: pl.Series, *, typed: bool) -> pl.Series:
+    """Text without white space around it, or what all of it stands for: numbers, or true and false."""
+    column = column.str.strip_chars()
+    column = column.set(column.is_in(list(MISSING)), None)
+    if not typed or column.null_count() == len(column):
+        return column
+    known = column.drop_nulls()
+    for kind in (pl.Int64, pl.Float64):
+        # Most text is told from numbers by its first values.
+        if all(not part.cast(kind, strict=False).null_count() for part in (known.head(100), known)):
+            return column.cast(kind)
+    if known.head(100).str.to_lowercase().is_in(["true", "false"]).all():
+        lower = column.str.to_lowercase()
+        if lower.is_in(["true", "false"]).all():
+            return lower == "true"
+    return column
+
+
+def _without_blank_end(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame without the empty lines at the end of its file."""
+    if frame.width == 1:
+        return frame  # an empty line is a missing value here
+    filled = frame.tail(1000).select(~pl.all_horizontal(pl.all().is_null())).to_series()
+    last = filled.arg_true().max()
+    blank = len(filled) - 1 - last if isinstance(last, int) else len(filled)
+    return frame.head(frame.height - blank)
+
+
+def _refuse_short_rows(path: Path, dialect: _Dialect) -> None:
+    """An error if a row ends before its last column, which polars takes for missing values."""
+    line = pl.col("line")
+    marks = line.str.count_matches(dialect.separator, literal=True)
+    suspects = (
+        pl.scan_csv(
+            path,
+            separator="\x1f",
+            quote_char=None,
+            has_header=False,
+            new_columns=["line"],
+            infer_schema=False,
+            eol_char=dialect.eol,
+            encoding="utf8-lossy",
+            truncate_ragged_lines=True,
+            glob=False,
+        )
+        .filter((marks < len(dialect.raw) - 1) & (line.str.strip_chars() != ""))
+        .head(1)
+        .collect(engine="streaming")
+    )
+    if suspects.height:  # or a quoted value with a line break in it
+        found = _ragged(path, dialect)
+        if found is not None:
+            raise DataError(found)
+
+
+def _ragged(path: Path, dialect: _Dialect) -> str | None:
+    """What is wrong with the first row that has too many or too few values."""
+    width = len(dialect.raw)
+    before = 0
+    with _text_of(path, zipped=dialect.zipped) as lines:
+        reader = csv.reader(lines, delimiter=dialect.separator)
+        try:
+            for record in reader:
+                if record and len(record) != width:
+                    end = f" (to line {reader.line_num})" if reader.line_num > before + 1 else ""
+                    return (
+                        f"{path}: line {before + 1}{end} has {len(record)} values but there are {width}"
+                        " columns; mend the row, put values that hold the separator in quotes, and close"
+                        " every quote"
+                    )
+                before = reader.line_num
+        except csv.Error:
+            return f"{path}: line {before + 1}: a quote is opened and not closed; mend the row"
+    return None
+
+
+def _odd_quote(path: Path, dialect: _Dialect) -> str | None:
+    """The first line with a quote mark that has no partner."""
+    with _text_of(path, zipped=dialect.zipped) as lines:
+        for number, line in enumerate(lines, 1):
+            if line.count('"') % 2:
+                return (
+                    f"{path}: line {number} has a quote mark without a partner; put the value in quotes and"
+                    ' double the mark ("5"" pipe")'
+                )
+    return None
+
+
+def _text_of(path: Path, *, zipped: bool) -> IO[str]:
+    if zipped:
+        return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
+    return path.open(encoding="utf-8-sig", errors="replace", newline="")
+
+
+def _wrong_encoding(path: Path, *, zipped: bool) -> NoReturn:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    line = 1
+    with gzip.open(path) if zipped else path.open("rb") as file:
+        while block := file.read(_HEAD):
+            try:
+                decoder.decode(block)
+            except UnicodeDecodeError as error:
+                line += error.object[: error.start].count(b"\n")
+                break
+            line += block.count(b"\n")
+    raise DataError(
+        f"{path}: line {line} is not UTF-8 text (it may be Latin-1 or Windows-1252): save it as CSV (UTF-8),"
+        f" or iconv -f WINDOWS-1252 -t UTF-8 {path.name} > fixed.csv"
+    )
+
+
+@contextmanager
+def _explained(path: Path, kind: str) -> Iterator[None]:
+    """Turns what polars and the system say of a file into words for its owner."""
+    try:
+        yield
+    except PermissionError as error:
+        raise DataError(f"{path}: no permission to read it; check its owner and mode") from error
+    except (gzip.BadGzipFile, EOFError) as error:
+        raise DataError(
+            f"{path}: the gzip file is damaged ({error}); compress or download it again"
+        ) from error
+    # A panic inside polars is no ordinary Exception.
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        _explain(path, kind, error)
+
+
+def _explain(path: Path, kind: str, error: BaseException) -> NoReturn:
+    said = str(error).partition("\n")[0][:120]
+    zipped = path.suffix.lower() == ".gz"
+    if "utf-8" in said:
+        _wrong_encoding(path, zipped=zipped)
+    if zipped and ("gzip" in said or "end of file" in said):
+        raise DataError(
+            f"{path}: the gzip file is damaged ({said}); compress or download it again"
+        ) from error
+    if kind in ("CSV", "TSV"):
+        dialect = _dialect(path, kind, zipped=zipped)
+        found = _ragged(path, dialect) or _odd_quote(path, dialect)
+        raise DataError(
+            found or f"{path}: cannot be read as {kind} ({said}); check its quotes, or save it as Parquet"
+        ) from error
+    raise DataError(
+        f"{path}: cannot be read as {kind} ({said}); is it damaged or cut short? Write or download it again"
+    ) from error

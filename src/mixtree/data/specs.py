@@ -1,0 +1,86 @@
+"""Specs: which files hold the rows of a problem, and what their columns mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from mixtree.data.labels import Label, Task
+from mixtree.data.readers import names
+from mixtree.errors import InputError
+
+Table: TypeAlias = Any
+"""A file's path, or a table in memory that `as_frame` takes."""
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class TableSpec:
+    """Which files hold the rows, and what their columns mean.
+
+    ``tables``: one or several files with a ``source_col``, or ``{source name: file}``. The target's rows:
+    either ``val``, and ``test`` if there is one, or a file ``target`` of which ``val_frac`` validates and the
+    rest tests, stratified by label or split by ``group_col`` (which is no feature then) or ``time_col``.
+    ``drop`` names columns to leave out; ``classes`` puts the classes in order; ``rare_below``, ``max_levels``
+    and ``sparse`` are those of `Preprocessor.fit`.
+    """
+
+    tables: Mapping[str, Table] | Sequence[Table] | Table
+    label: str
+    source_col: str | None = None
+    val: Table | None = None
+    test: Table | None = None
+    target: Table | None = None
+    val_frac: float = 0.3
+    group_col: str | None = None
+    time_col: str | None = None
+    drop: Sequence[str] = ()
+    task: Literal["auto"] | Task = "auto"
+    classes: Sequence[Label] | None = None
+    rare_below: int | None = None
+    max_levels: int = 1000
+    sparse: bool | None = None
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def sources(self) -> list[tuple[str | None, Table]]:
+        """Source name (None: a column says it) and table, of every training table."""
+        if isinstance(self.tables, Mapping):
+            return list(self.tables.items())
+        many = isinstance(self.tables, list | tuple)
+        return [(None, table) for table in (self.tables if many else [self.tables])]
+
+
+def _check(spec: TableSpec) -> None:
+    named = isinstance(spec.tables, Mapping)
+    if not spec.sources:
+        raise InputError("there are no tables: give at least one file")
+    if named and spec.source_col is not None:
+        raise InputError("files are named by source already: leave out source_col (--source-col)")
+    if not named and spec.source_col is None:
+        raise InputError(
+            "which source is a row from? Name the column that says it (source_col, --source-col), or give one"
+            " file per source ({name: file}, --source name=file)"
+        )
+    if (spec.val is None) == (spec.target is None):
+        raise InputError(
+            "give validation rows of the target: a file of its own (val, --val) or a file to be split (target,"
+            " --target), one of the two"
+        )
+    if spec.target is not None and spec.test is not None:
+        raise InputError("the rows of target that do not validate are the test: leave out test (--test)")
+    if spec.target is None and (spec.group_col is not None or spec.time_col is not None):
+        raise InputError("group_col and time_col say how to split a target file: give target (--target)")
+    if spec.group_col is not None and spec.time_col is not None:
+        raise InputError("split by group or by time, not both: leave out group_col or time_col")
+    if not 0 < spec.val_frac < 1:
+        raise InputError(f"the validation fraction must lie between 0 and 1; got {spec.val_frac}")
+    kept = [name for name in (spec.label, spec.source_col) if name is not None]
+    if len(set(kept)) < len(kept):
+        raise InputError(f"label and source cannot be the same column {spec.label!r}")
+    if set(kept) & set(spec.drop):
+        raise InputError(
+            f"column {names(sorted(set(kept) & set(spec.drop)))} is needed and cannot be dropped"
+        )

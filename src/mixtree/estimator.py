@@ -1,0 +1,374 @@
+"""scikit-learn estimators: ``fit(X, y, source=…, X_val=…, y_val=…)``, then ``predict`` like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from mixtree.algorithms import make_search, training_sources
+from mixtree.data.frames import as_frame
+from mixtree.data.preprocessing import Preprocessor
+from mixtree.data.sources import Rows, Sources
+from mixtree.errors import DataError, InputError
+from mixtree.fitting import DEFAULT_POLICY, FitOptions, make_setting, prepare
+from mixtree.models import ModelOptions, make_trainer
+from mixtree.study import run
+
+ONLY = "all"
+"""The name of the source when the user names none."""
+
+
+class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
+    """What the classifier and the regressor share."""
+
+    def __init__(
+        self,
+        estimator: Any = "mlp",
+        *,
+        policy: str = DEFAULT_POLICY,
+        metric: Any = None,
+        objective: str = "loss",
+        budget: int | None = None,
+        steps: int | None = None,
+        batch_size: int | None = None,
+        lr: float | None = None,
+        minimum: Mapping[str, float] | None = None,
+        maximum: Mapping[str, float] | None = None,
+        baselines: tuple[str, ...] = (),
+        validation_fraction: float = 0.2,
+        storage: Any = None,
+        study: str = "fit",
+        workers: int = 1,
+        random_state: Any = 0,
+    ) -> None:
+        self.estimator = estimator
+        self.policy = policy
+        self.metric = metric
+        self.objective = objective
+        self.budget = budget
+        self.steps = steps
+        self.batch_size = batch_size
+        self.lr = lr
+        self.minimum = minimum
+        self.maximum = maximum
+        self.baselines = baselines
+        self.validation_fraction = validation_fraction
+        self.storage = storage
+        self.study = study
+        self.workers = workers
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, *, source: Any = None, X_val: Any = None, y_val: Any = None) -> Self:
+        """Find the mixture and the model.
+
+        ``X`` and ``y`` are the rows of all sources, with ``source`` saying where each comes from; or ``X`` is a
+        dictionary ``{name: (X, y)}``. ``X_val`` and ``y_val`` are the target's rows; without them a part of the
+        rows (``validation_fraction``) is set aside. Without ``source`` there is one source.
+        """
+        X, y, source = _joined(X, y, source)
+        if y is None:
+            raise ValueError("This estimator requires y to be passed, but the target y is None.")
+        seed = self._seed()
+        features, labels = self._read(X, y)
+        groups = np.full(len(labels), ONLY) if source is None else np.asarray(source).astype(str)
+        if groups.shape != (len(labels),):
+            raise DataError(
+                f"source must name one source per row: {len(labels)} rows, got shape {groups.shape}"
+            )
+        self._constant = self._single_label(labels)
+        if self._constant is not None:
+            return self._fit_constant(features)
+        if X_val is None:
+            train, held = self._split(labels, seed)
+            validation = (_rows(X, held), labels[held])
+            X, labels, groups = _rows(X, train), labels[train], groups[train]
+            features = _rows(features, train)
+        else:
+            if y_val is None:
+                raise DataError("X_val needs its labels: give y_val too")
+            validation = (X_val, self._encode(np.asarray(y_val)))
+        self._fit_scaling(X, features)
+        sources = self._sources(X, labels, groups, validation)
+        self._fit_sources(sources, seed)
+        return self
+
+    def _fit_sources(self, sources: Sources, seed: int) -> None:
+        options = FitOptions(
+            model=self.estimator,
+            policy=self.policy,
+            metric=self.metric,
+            objective=self.objective,  # type: ignore[arg-type]
+            budget=self.budget,
+            steps=self.steps,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            minimum=self.minimum or {},
+            maximum=self.maximum or {},
+            seed=seed,
+        )
+        prepared = prepare(sources, options)
+        kept = {"storage": self.storage, "study": self.study} if self.storage is not None else {}
+        result = run(
+            prepared.search,
+            prepared.trainer,
+            seed=seed,
+            objective=prepared.objective,
+            workers=self.workers,
+            **kept,
+        )
+        trainer: Any = prepared.trainer
+        metric, validation = prepared.chosen.metric, sources.validation
+        self.mixture_ = result.weights
+        self.metric_ = metric.name
+        self.best_score_ = metric(validation.y, trainer.predict(result.state, validation.x))
+        self.tree_ = result.tree
+        self.spent_ = result.spent
+        self.chosen_ = prepared.chosen.notes
+        self.history_ = [
+            {"spent": spent, "path": node.path, "value": node.value, "mixture": node.mixture.tolist()}
+            for spent, node in result.history
+        ]
+        self.baselines_ = {name: self._baseline(name, sources, prepared) for name in self.baselines}
+        self.verdict_ = None
+        # The model alone is kept: the training rows do not travel with the estimator.
+        blank = Sources.blank(sources.names, features=sources.features, classes=sources.classes)
+        model = ModelOptions(lr=self.lr, batch_size=prepared.chosen.batch_size)
+        self._predictor = make_trainer(self.estimator, blank, model)
+        self._state = self._predictor.load(trainer.save(result.state))
+
+    def _baseline(self, name: str, sources: Sources, prepared: Any) -> float:
+        """The validation score of a baseline at the same budget, outside the study's own."""
+        setting = make_setting(sources, prepared.options, prepared.chosen)
+        setting = _with_data(setting, sources)
+        trainer: Any = make_trainer(
+            self.estimator,
+            training_sources(name, setting),
+            ModelOptions(lr=self.lr, batch_size=prepared.chosen.batch_size),
+        )
+        result = run(make_search(name, setting), trainer, seed=prepared.options.seed)
+        predictions = trainer.predict(result.state, sources.validation.x)
+        return float(prepared.chosen.metric(sources.validation.y, predictions))
+
+    # -- data ---------------------------------------------------------------------------------------------
+
+    def _read(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
+        """Checked features (None for tables, which are read as they are) and encoded labels."""
+        self._is_table = _is_table(X)
+        if self._is_table:
+            frame = as_frame(X)
+            self.n_features_in_ = len(frame.columns)
+            self.feature_names_in_ = np.array(frame.columns, dtype=object)
+            labels = np.asarray(y)
+            if len(labels) != len(frame):
+                raise DataError(f"X has {len(frame)} rows but y has {len(labels)}")
+            return None, self._encode_labels(labels)
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            accept_sparse="csr",
+            dtype=np.float64,
+            ensure_min_samples=2,
+            multi_output=False,
+            y_numeric=isinstance(self, RegressorMixin),
+        )
+        return X, self._encode_labels(np.asarray(y))
+
+    def _fit_scaling(self, X: Any, features: Any) -> None:
+        if self._is_table:
+            self._preprocessor, self._scaler = Preprocessor.fit(as_frame(X)), None
+        else:
+            self._preprocessor = None
+            self._scaler = StandardScaler(with_mean=not hasattr(features, "tocsr")).fit(features)
+
+    def _features(self, X: Any, *, check: bool) -> Any:
+        if self._is_table:
+            assert self._preprocessor is not None
+            return self._preprocessor.transform(as_frame(X))
+        if check:
+            X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=np.float64)
+        scaled = X if self._scaler is None else self._scaler.transform(X)
+        return scaled.astype(np.float32)
+
+    def _sources(
+        self, X: Any, labels: NDArray[Any], groups: NDArray[Any], validation: tuple[Any, NDArray[Any]]
+    ) -> Sources:
+        x = self._features(X, check=True)
+        held = Rows(self._features(validation[0], check=True), validation[1])
+        names = tuple(dict.fromkeys(groups.tolist()))
+        parts = tuple(Rows(x[groups == name], labels[groups == name]) for name in names)
+        return Sources(names, parts, held, self._class_count())
+
+    def _split(self, labels: NDArray[Any], seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        rows = np.arange(len(labels))
+        counts = np.bincount(labels) if self._class_count() else np.array([2])
+        held = max(round(self.validation_fraction * len(rows)), self._class_count(), 1)
+        stratify = (
+            labels if self._class_count() and counts.min() >= 2 and held < len(rows) - len(counts) else None
+        )
+        if held >= len(rows):
+            raise DataError(
+                f"{len(rows)} rows are too few to set a part aside for validation: give X_val and y_val"
+            )
+        train, rest = train_test_split(rows, test_size=held, random_state=seed % 2**32, stratify=stratify)
+        return train, rest
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, int | np.integer):
+            return int(self.random_state)
+        random = self.random_state if hasattr(self.random_state, "randint") else np.random.RandomState()
+        return int(random.randint(2**31 - 1))
+
+    # -- what differs -------------------------------------------------------------------------------------
+
+    def _encode_labels(self, y: NDArray[Any]) -> NDArray[Any]:
+        raise NotImplementedError
+
+    def _encode(self, y: NDArray[Any]) -> NDArray[Any]:
+        raise NotImplementedError
+
+    def _class_count(self) -> int:
+        return 0
+
+    def _single_label(self, labels: NDArray[Any]) -> Any:
+        return None
+
+    def _fit_constant(self, features: Any) -> Self:
+        raise NotImplementedError
+
+    def _scores(self, X: Any) -> NDArray[Any]:
+        check_is_fitted(self)
+        x = self._features(X, check=True)
+        predictor: Any = self._predictor
+        return np.asarray(predictor.predict(self._state, x), dtype=np.float64)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class MixtureClassifier(ClassifierMixin, _MixtureEstimator):  # type: ignore[misc]
+    """A classifier trained on the mixture of sources that does best on the target's validation rows."""
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Probabilities of the classes in ``classes_``."""
+        check_is_fitted(self)
+        if self._constant is not None:
+            rows = self._features(X, check=True).shape[0]
+            return np.ones((rows, 1))
+        return self._scores(X)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of every row."""
+        found: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return found
+
+    def _encode_labels(self, y: NDArray[Any]) -> NDArray[Any]:
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        return labels.astype(np.int64)
+
+    def _encode(self, y: NDArray[Any]) -> NDArray[Any]:
+        unknown = sorted(set(np.unique(y).tolist()) - set(self.classes_.tolist()), key=str)
+        if unknown:
+            raise DataError(f"y_val has classes that no source has: {', '.join(map(repr, unknown))}")
+        return np.searchsorted(self.classes_, y).astype(np.int64)
+
+    def _class_count(self) -> int:
+        return len(self.classes_)
+
+    def _single_label(self, labels: NDArray[Any]) -> Any:
+        return self.classes_[0] if len(self.classes_) == 1 else None
+
+    def _fit_constant(self, features: Any) -> Self:
+        """One class only: there is nothing to learn and nothing to search."""
+        self._scaler = self._preprocessor = None
+        if self._is_table:
+            raise InputError(f"y has one class only, {self._constant!r}: there is nothing to learn")
+        self.mixture_, self.tree_, self.history_ = {}, None, []
+        self.baselines_, self.verdict_, self.best_score_ = {}, None, float("nan")
+        return self
+
+
+class MixtureRegressor(RegressorMixin, _MixtureEstimator):  # type: ignore[misc]
+    """A regressor trained on the mixture of sources that does best on the target's validation rows."""
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """Predictions in the units of y."""
+        return self._scores(X) * self._spread + self._centre
+
+    def _encode_labels(self, y: NDArray[Any]) -> NDArray[Any]:
+        numbers = np.asarray(y, dtype=np.float64)
+        # Step sizes suit targets of size 1; predictions are scaled back.
+        self._centre, self._spread = float(numbers.mean()), float(numbers.std()) or 1.0
+        return self._encode(numbers)
+
+    def _encode(self, y: NDArray[Any]) -> NDArray[Any]:
+        encoded: NDArray[Any] = (np.asarray(y, dtype=np.float64) - self._centre) / self._spread
+        return encoded
+
+
+def _with_data(setting: Any, sources: Sources) -> Any:
+    from dataclasses import replace
+
+    return replace(setting, data=sources)
+
+
+def _is_table(X: Any) -> bool:
+    """Frames with a column that is no number are read as tables; all else as arrays."""
+    if not hasattr(X, "columns") or not hasattr(X, "dtypes"):
+        return False
+    kinds = X.dtypes if isinstance(X.dtypes, list) else list(X.dtypes)
+    return not all(_is_number(kind) for kind in kinds)
+
+
+def _is_number(kind: Any) -> bool:
+    numeric = getattr(kind, "is_numeric", None)
+    if numeric is not None and callable(numeric):
+        return bool(numeric())
+    try:
+        return bool(np.issubdtype(np.dtype(kind), np.number) or np.dtype(kind) == np.bool_)
+    except TypeError:
+        return False
+
+
+def _joined(X: Any, y: Any, source: Any) -> tuple[Any, Any, Any]:
+    """A dictionary of sources as one table with the source of every row."""
+    if not isinstance(X, Mapping):
+        return X, y, source
+    if y is not None or source is not None:
+        raise InputError("give {name: (X, y)} alone, or X, y and source; not both")
+    names = np.concatenate([np.full(len(part[1]), name) for name, part in X.items()])
+    labels = np.concatenate([np.asarray(part[1]) for part in X.values()])
+    return _stack([part[0] for part in X.values()]), labels, names
+
+
+def _stack(parts: list[Any]) -> Any:
+    if hasattr(parts[0], "columns"):
+        import polars as pl
+
+        return pl.concat([as_frame(part) for part in parts], how="vertical_relaxed")
+    if any(hasattr(part, "tocsr") for part in parts):
+        from scipy import sparse
+
+        return sparse.vstack(parts, format="csr")
+    return np.concatenate([np.asarray(part) for part in parts])
+
+
+def _rows(X: Any, index: NDArray[Any]) -> Any:
+    if X is None:
+        return None
+    if hasattr(X, "iloc"):
+        return X.iloc[index]
+    if isinstance(X, list):
+        return [X[place] for place in index]
+    return X[index]

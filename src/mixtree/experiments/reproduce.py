@@ -1,0 +1,336 @@
+"""Reproductions: every run of an experiment trained and stored; test rows are read by the report alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal
+from zlib import crc32
+
+from numpy.typing import NDArray
+
+from mixtree.algorithms import make_search, training_sources
+from mixtree.baselines import fixed
+from mixtree.data.sources import TARGET, Problem, Sources
+from mixtree.errors import TrainingError
+from mixtree.experiments.comparison import Rules, Run
+from mixtree.experiments.parallel import Crew
+from mixtree.experiments.specs import Experiment, SettingName
+from mixtree.fingerprint import data_fingerprint
+from mixtree.matching import mmd_mixture
+from mixtree.metrics import Metric
+from mixtree.search import Search
+from mixtree.seeds import derive_seed
+from mixtree.simplex import Mixture
+from mixtree.storage.base import Storage, StudyRecord
+from mixtree.storage.memory import MemoryStorage
+from mixtree.storage.sql import open_storage
+from mixtree.study import Result, load, run
+from mixtree.trainer import Evaluation, Job
+from mixtree.trainers.mlp import MlpState, MlpTrainer
+
+GRID = 6
+"""Budgets on the way to the paper's, evenly spaced."""
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How one algorithm is run."""
+
+    lr: float
+    steps: int
+    """Per node."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Options of the tree search."""
+    objective: Literal["loss", "metric"] = "loss"
+    reset_optimizer: bool = False
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Plan:
+    """All runs of one experiment in one setting: algorithms × budgets × repeats."""
+
+    experiment: Experiment
+    setting: SettingName
+    recipes: Mapping[str, Recipe]
+    budgets: tuple[int, ...]
+    repeats: int
+    folder: Path
+
+    @property
+    def file(self) -> Path:
+        """Where the runs are stored."""
+        return self.folder / "study.db"
+
+    def study(self, algorithm: str, budget: int, repeat: int) -> str:
+        """The name of a run's study."""
+        return f"{self.experiment.name}/{self.setting}/{algorithm}/{budget}/{repeat}"
+
+    def about(self, algorithm: str, budget: int, repeat: int) -> dict[str, Any]:
+        """What decides a run, stored with it."""
+        recipe = asdict(self.recipes[algorithm])
+        return {"experiment": self.experiment.name, "algorithm": algorithm, "repeat": repeat, **recipe}
+
+
+def grid(budget: int, points: int = GRID) -> tuple[int, ...]:
+    """Evenly spaced budgets up to the full one.
+
+    >>> grid(600, 3)
+    (200, 400, 600)
+    """
+    return tuple(round(budget * number / points) for number in range(1, points + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class MetricObjective:
+    """What the search minimises in the authors' scripts: the metric on validation rows, negated if higher
+    is better."""
+
+    metric: Metric
+    y: NDArray[Any]
+
+    def __call__(self, evaluation: Evaluation) -> Evaluation:
+        assert evaluation.predictions is not None
+        value = self.metric.signed(self.metric(self.y, evaluation.predictions))
+        error = self.metric.standard_error(self.y, evaluation.predictions)
+        return replace(evaluation, value=value, standard_error=error)
+
+    def describe(self) -> dict[str, Any]:
+        """The metric; the rows are part of the data."""
+        return {"metric": self.metric.name}
+
+
+class _Unfingerprinted:
+    """A trainer that does not show its rows: they are fingerprinted once a repeat, not once a run."""
+
+    def __init__(self, trainer: MlpTrainer) -> None:
+        self._trainer, self.lr, self.engine = trainer, trainer.lr, trainer.engine
+
+    def init(self, seed: int) -> MlpState:
+        return self._trainer.init(seed)
+
+    def train(self, jobs: Sequence[Job[MlpState]]) -> list[MlpState]:
+        return self._trainer.train(jobs)
+
+    def evaluate(self, states: Sequence[MlpState]) -> list[Evaluation]:
+        return self._trainer.evaluate(states)
+
+    def save(self, state: MlpState) -> dict[str, NDArray[Any]]:
+        return self._trainer.save(state)
+
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> MlpState:
+        return self._trainer.load(arrays)
+
+    def describe(self) -> dict[str, Any]:
+        """The trainer's settings."""
+        return self._trainer.describe()
+
+
+# -- training ---------------------------------------------------------------------------------------------
+
+
+def train(plan: Plan, *, crew: Crew, say: Say = lambda line: None) -> int:
+    """Run what is not stored yet; the number of runs that were done now."""
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    with closing(open_storage(plan.file)) as storage:
+        missing = _missing(plan, storage)
+    tasks = [(plan, repeat, todo) for repeat, todo in missing.items() if todo]
+    name, total = f"{plan.experiment.name} ({plan.setting})", len(tasks)
+    say(f"{name}: {sum(len(todo) for _, _, todo in tasks)} runs to do")
+    done = 0
+    for number, count in enumerate(crew.run(train_repeat, tasks), 1):
+        done += count
+        say(f"{name}: {number} of {total} repeats")
+    return done
+
+
+def _missing(plan: Plan, storage: Storage) -> dict[int, list[tuple[str, int]]]:
+    """Runs to do, by repeat. What was stored half, or by another recipe, is deleted and done again."""
+    prefix = f"{plan.experiment.name}/{plan.setting}/"
+    stored = {each.name: each for each in storage.studies() if each.name.startswith(prefix)}
+    missing: dict[int, list[tuple[str, int]]] = {}
+    for repeat in range(plan.repeats):
+        todo = missing.setdefault(repeat, [])
+        for budget in plan.budgets:
+            for algorithm in plan.recipes:
+                record = stored.get(plan.study(algorithm, budget, repeat))
+                about = plan.about(algorithm, budget, repeat)
+                if record and record.status in ("finished", "failed") and _same(record, about):
+                    continue
+                if record:
+                    storage.delete(record.name)
+                todo.append((algorithm, budget))
+    return missing
+
+
+def _same(record: StudyRecord, about: dict[str, Any]) -> bool:
+    then = record.recipe or {}
+    return {key: then.get(key) for key in about} == about
+
+
+def train_repeat(plan: Plan, repeat: int, todo: Sequence[tuple[str, int]]) -> int:
+    """Runs of one repeat: its own split, initial model and streams. They never see a test row."""
+    experiment = plan.experiment
+    problem = replace(experiment.load(repeat), test=None)
+    trainers: dict[tuple[float, bool], MlpTrainer] = {}
+    fingerprint = data_fingerprint(problem.sources)
+    with closing(open_storage(plan.file)) as storage:
+        for algorithm, budget in todo:
+            recipe = plan.recipes[algorithm]
+            key = recipe.lr, recipe.reset_optimizer
+            if key not in trainers:
+                trainers[key] = experiment.trainer(problem.sources, lr=key[0], reset_optimizer=key[1])
+            seed = derive_seed(repeat, (crc32(algorithm.encode()), budget))
+            memory = MemoryStorage()
+            name = plan.study(algorithm, budget, repeat)
+            result, charged = run_once(
+                experiment,
+                problem,
+                algorithm,
+                recipe,
+                budget=budget,
+                seeds=(seed, repeat),
+                trainer=trainers[key],
+                storage=memory,
+                study=name,
+            )
+            about = plan.about(algorithm, budget, repeat) | {"charged": charged}
+            config = memory.load(name).config | {"sources": list(problem.sources.names)}
+            memory.update(name, recipe=about, config=config, data=fingerprint)
+            _store(memory, storage, name, trainers[key], result)
+    return len(todo)
+
+
+def run_once(
+    experiment: Experiment,
+    problem: Problem,
+    algorithm: str,
+    recipe: Recipe,
+    *,
+    budget: int,
+    seeds: tuple[int, int],
+    trainer: MlpTrainer,
+    storage: MemoryStorage | None = None,
+    study: str = "study",
+) -> tuple[Result[MlpState] | None, dict[str, int]]:
+    """One algorithm at one budget: its result, or None if all models diverged; and what it was charged
+    before training. ``seeds`` are those of the stream and of the initial model."""
+    rules = Rules(budget, recipe.steps, experiment.metric, recipe.options, experiment.batch)
+    setting = rules.setting(problem, seed=seeds[0])
+    if algorithm == "mmd":
+        search: Search = fixed(_matched(problem.sources, seeds[1]), budget=budget)
+    else:
+        search = make_search(algorithm, setting)
+    sources = training_sources(algorithm, setting)
+    if sources is not problem.sources:
+        trainer = experiment.trainer(sources, lr=recipe.lr, reset_optimizer=recipe.reset_optimizer)
+    objective = None
+    if recipe.objective == "metric":
+        objective = MetricObjective(experiment.metric, problem.sources.validation.y)
+    try:
+        result = run(
+            search,
+            _Unfingerprinted(trainer),
+            seed=seeds[0],
+            init_seed=seeds[1],
+            storage=storage,
+            study=study,
+            objective=objective,
+        )
+    except TrainingError:
+        result = None  # all its models diverged: that is its score
+    return result, dict(getattr(search, "charged", {}))
+
+
+@lru_cache(maxsize=8)
+def _matched(sources: Sources, seed: int) -> Mixture:
+    """The mixture that matches x: the same at every budget, and slow enough to be found only once."""
+    return mmd_mixture(sources, seed=seed)
+
+
+def _store(
+    memory: MemoryStorage, storage: Storage, name: str, trainer: MlpTrainer, result: Result[MlpState] | None
+) -> None:
+    """Copy a run to disk with the model it returned; its row says that it is finished only at the end."""
+    record, nodes = memory.load(name), memory.nodes(name)
+    storage.create(replace(record, status="running", best=None))
+    for number, records in groupby(nodes, key=lambda each: each.round):
+        storage.begin_round(name, number, [each.trial for each in records])
+    storage.finish(name, [each.outcome for each in nodes if each.outcome is not None])
+    for event in memory.events(name):
+        storage.add_event(name, event.kind, event.message)
+    if result is None:
+        storage.update(name, status="failed")
+        return
+    models = storage.checkpoints(name)
+    assert models is not None
+    models.write(result.node.path, trainer.save(result.state))
+    storage.update(name, status="finished", best=result.node.path, rule=result.rule)
+
+
+# -- reporting --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Scored:
+    """A stored run with its test score, and the heights of its expansions in their order."""
+
+    run: Run
+    expansions: tuple[int, ...]
+
+
+def score(plan: Plan, *, crew: Crew) -> list[Scored]:
+    """Every stored run's model on the test rows: the only place where they are read."""
+    answers = crew.run(score_repeat, [(plan, repeat) for repeat in range(plan.repeats)])
+    scored = [each for part in answers for each in part]
+    order = {algorithm: number for number, algorithm in enumerate(plan.recipes)}
+    return sorted(scored, key=lambda each: (each.run.budget, order[each.run.algorithm], each.run.repeat))
+
+
+def score_repeat(plan: Plan, repeat: int) -> list[Scored]:
+    """The stored runs of one repeat."""
+    experiment = plan.experiment
+    problem = experiment.load(repeat)
+    trainer = experiment.trainer(problem.sources, lr=1.0)
+    with closing(open_storage(plan.file)) as storage:
+        return [
+            _score_one(plan, problem, trainer, storage, algorithm, budget, repeat)
+            for budget in plan.budgets
+            for algorithm in plan.recipes
+        ]
+
+
+def _score_one(
+    plan: Plan,
+    problem: Problem,
+    trainer: MlpTrainer,
+    storage: Storage,
+    algorithm: str,
+    budget: int,
+    repeat: int,
+) -> Scored:
+    name, metric, none = plan.study(algorithm, budget, repeat), plan.experiment.metric, float("nan")
+    record = storage.load(name)
+    seconds = sum(each.outcome.seconds for each in storage.nodes(name) if each.outcome)
+    if record.best is None:
+        return Scored(Run(algorithm, repeat, float("inf"), none, none, {}, budget, {}, seconds), ())
+    result = load(storage, name, trainer)
+    sources, test = problem.sources, problem.test
+    assert test is not None
+    spent = {**(record.recipe or {}).get("charged", {}), **result.spent}
+    weights = dict(zip((*sources.names, TARGET), result.mixture.tolist(), strict=False))
+    validation_score = metric(sources.validation.y, trainer.predict(result.state, sources.validation.x))
+    test_score = metric(test.y, trainer.predict(result.state, test.x))
+    scored = Run(
+        algorithm, repeat, result.value, validation_score, test_score, weights, budget, spent, seconds
+    )
+    parents = dict.fromkeys(
+        node.path[:-1] for node in result.tree.values() if node.path and node.phase != "commit"
+    )
+    searched = algorithm.startswith("mixmatch")
+    return Scored(scored, tuple(len(path) for path in parents) if searched else ())

@@ -1,0 +1,298 @@
+"""SGD from a warm start: the step sizes, the constants of the analysis, and the bound of the final iterate.
+
+``d0_squared`` is d0², a bound on the squared distance of the first iterate to the optimum; ``budget`` is Λ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from mixtree.theory._numbers import (
+    above,
+    at_least,
+    check_budget,
+    exact,
+    natural_log,
+    precise,
+    whole,
+)
+from mixtree.theory.smoothness import Constants
+
+
+@dataclass(frozen=True, slots=True)
+class SgdTerms:
+    """All constants of one warm start as Decimals; ``sgd_terms`` makes them."""
+
+    log8: Decimal
+    """log Λ^8."""
+    shift: Decimal
+    """E."""
+    g0: Decimal
+    c_tilde: Decimal
+    drift: Decimal
+    """8C̃/(μΛ^7), where the bound ends after infinitely many steps."""
+    c1: Decimal
+    c2: Decimal
+    v0: Decimal
+    check_entries: tuple[Decimal, Decimal, Decimal]
+    """The three numbers of which Č is the largest."""
+    beta: Decimal
+    mu: Decimal
+    noise: Decimal
+
+    @property
+    def c_check(self) -> Decimal:
+        return max(self.check_entries)
+
+    def c_hat(self, k: int) -> Decimal:
+        """Ĉ(k), by its recursion."""
+        with precise():
+            current = self.c_check * self.log8
+            for step in range(1, k + 1):
+                current = 2**step * self._c(current, _alpha(step)) + self._rest(_alpha(step))
+            return current
+
+    def _c(self, previous: Decimal, a: Decimal) -> Decimal:
+        beta2, more, logged = 64 * self.beta**2, self.shift + 1, self.log8 * previous
+        return (
+            beta2 * self.c1**2 / more ** (2 - a)
+            + beta2 * self.c2**2 * logged / more**a
+            + 8 * self.noise * self.c1 / more ** (1 - a)
+            + 8 * self.noise * self.c2 * logged.sqrt()
+        )
+
+    def _rest(self, a: Decimal) -> Decimal:
+        return self.v0 * (1 + self.shift) / (2 + self.shift) ** (1 - a)
+
+    def slow(self, k: int) -> Decimal:
+        """c of the bound's slowest term c/(t + E)^a, a = α_{k+1}."""
+        with precise():
+            return 4 * (2 * self.log8).sqrt() * self.c_hat(k).sqrt() / self.mu
+
+    def bound(self, steps: int, k: int, slow: Decimal) -> Decimal:
+        """The bound after so many steps, given ``slow(k)``."""
+        with precise():
+            reach = steps + self.shift
+            # s^{−a} = s^{1−a}/s, and 1 − a = 2^{−(k+1)}: square roots, which are ten times as fast as powers.
+            root = reach
+            for _ in range(k + 1):
+                root = root.sqrt()
+            return (self.g0 + self.drift * steps + slow * root) / reach
+
+
+def sgd_terms(d0_squared: float | Decimal, constants: Constants, *, budget: float) -> SgdTerms:
+    """All constants of one warm start, each as its own function below documents it.
+
+    >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.0, diameter=1.0, sources=2)
+    >>> print(f"{sgd_terms(1.0, one, budget=1e6).shift:.6g}")
+    452707
+    """
+    check_budget(budget)
+    with precise():
+        start = d0_squared if isinstance(d0_squared, Decimal) else exact(above("d0_squared", d0_squared))
+        beta, mu, noise, wide = map(
+            exact, (constants.beta, constants.mu, constants.noise, constants.diameter)
+        )
+        log8 = 8 * exact(budget).ln()
+        shift = 4096 * (beta / mu) ** 2 * log8
+        g0 = max(shift * start, 8 * noise / mu**2)
+        tilde = wide * (8 * beta**2 * wide**2 + 2 * noise).sqrt()
+        c1 = g0 + 8 * tilde / (mu * exact(budget) ** 6)
+        c2 = 4 * Decimal(2).sqrt() / mu
+        v0 = 8 * start * (4 * beta**2 * start + noise) / (1 + shift)
+        entries = (
+            v0 / log8,
+            (8 * noise * c2 + min(2 / shift, Decimal(1))) ** 2,
+            (64 * beta**2 * c1**2 / ((1 + shift) * log8) + 8 * noise * c1 / log8) ** 2,
+        )
+        drift = 8 * tilde / (mu * exact(budget) ** 7)
+        return SgdTerms(log8, shift, g0, tilde, drift, c1, c2, v0, entries, beta, mu, noise)
+
+
+def step_shift(kappa: float, *, budget: float) -> float:
+    """E = 4096 κ² log Λ^8: the delay of the step sizes.
+
+    Reference: "Theorem: SGD final iterate", its step sizes.
+
+    >>> round(step_shift(1.0, budget=1e6))
+    452707
+    """
+    at_least("κ = β/μ", kappa, limit=1.0)
+    check_budget(budget)
+    with precise():
+        return float(4096 * exact(kappa) ** 2 * 8 * exact(budget).ln())
+
+
+def step_size(step: int, constants: Constants, *, budget: float) -> float:
+    """η_t = 2/(μ(t + E)), t counted from 0 anew at every node.
+
+    Reference: "Theorem: SGD final iterate", its step sizes.
+
+    >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.0, diameter=1.0, sources=2)
+    >>> print(f"{step_size(0, one, budget=1e6):.4g}")
+    4.418e-06
+    """
+    whole("the step t", step, least=0)
+    return 2 / (constants.mu * (step + step_shift(constants.kappa, budget=budget)))
+
+
+def alpha_k(k: int) -> float:
+    """α_k = Σ_{i=1..k} 2^{-i} = 1 − 2^{-k}: the exponents that the analysis climbs.
+
+    Reference: "Theorem: SGD final iterate", its induction on k.
+
+    >>> [alpha_k(k) for k in range(4)]
+    [0.0, 0.5, 0.75, 0.875]
+    """
+    return float(_alpha(whole("k", k, least=0)))
+
+
+def g0(d0_squared: float, constants: Constants, *, budget: float) -> float:
+    """G0(d0²) = max{E d0², 8𝒢/μ²}: the constant of the fast term.
+
+    Reference: "Theorem: SGD final iterate".
+
+    >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=1.0, diameter=1.0, sources=2)
+    >>> g0(1e-9, one, budget=1e6)
+    8.0
+    """
+    return float(sgd_terms(d0_squared, constants, budget=budget).g0)
+
+
+def c_tilde(constants: Constants) -> float:
+    """C̃ = D·√(8β²D² + 2𝒢): the largest inner product of one step's noise and its error.
+
+    Reference: "Theorem: SGD final iterate".
+
+    >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.5, diameter=1.0, sources=2)
+    >>> c_tilde(one)
+    3.0
+    """
+    # Neither Λ nor d0² is in it.
+    return float(sgd_terms(1.0, constants, budget=3.0).c_tilde)
+
+
+def c1(d0_squared: float, constants: Constants, *, budget: float) -> float:
+    """c1 = G0 + 8C̃/(μΛ^6).
+
+    Reference: "Theorem: SGD final iterate", its induction on k.
+
+    >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=1.0, diameter=1.0, sources=2)
+    >>> round(c1(1e-9, one, budget=1e6), 6)
+    8.0
+    """
+    return float(sgd_terms(d0_squared, constants, budget=budget).c1)
+
+
+def c2(mu: float) -> float:
+    """c2 = 4√2/μ.
+
+    Reference: "Theorem: SGD final iterate", its induction on k.
+
+    >>> round(c2(2.0), 4)
+    2.8284
+    """
+    return 4 * 2**0.5 / above("mu (strong convexity of every F_α)", mu)
+
+
+def v0(d0_squared: float, constants: Constants, *, budget: float) -> float:
+    """V0 = 8 d0² (4β² d0² + 𝒢)/(1 + E): variance of the martingale's first step.
+
+    Reference: "Theorem: SGD final iterate", its induction on k.
+
+    >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=1.0, diameter=1.0, sources=2)
+    >>> print(f"{v0(1.0, one, budget=1e6):.4g}")
+    8.836e-05
+    """
+    return float(sgd_terms(d0_squared, constants, budget=budget).v0)
+
+
+def c_check(d0_squared: float, constants: Constants, *, budget: float) -> float:
+    """Č = max{V0/logΛ^8, (8𝒢c2 + min(2/E, 1))², (64β²c1²/((1+E) logΛ^8) + 8𝒢c1/logΛ^8)²}.
+
+    Reference: "Theorem: SGD final iterate", the start of its induction. inf where a float cannot hold it:
+    ``log_c_check`` can.
+
+    >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.0, diameter=1.0, sources=2)
+    >>> print(f"{c_check(1.0, one, budget=1e6):.4g}")
+    6.872e+10
+    """
+    return float(sgd_terms(d0_squared, constants, budget=budget).c_check)
+
+
+def log_c_check(d0_squared: float, constants: Constants, *, budget: float) -> float:
+    """The natural logarithm of Č, whatever its size.
+
+    Reference: "Theorem: SGD final iterate", the start of its induction.
+
+    >>> one = Constants(beta=1e80, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.0, diameter=1.0, sources=2)
+    >>> c_check(1.0, one, budget=1e6), round(log_c_check(1.0, one, budget=1e6), 2)
+    (inf, 1498.61)
+    """
+    return natural_log(sgd_terms(d0_squared, constants, budget=budget).c_check)
+
+
+def c_hat(k: int, d0_squared: float, constants: Constants, *, budget: float) -> float:
+    """Ĉ(k): Ĉ(0) = Č logΛ^8 and Ĉ(k+1) = 2^{k+1}·C(k+1) + V0(1+E)/(2+E)^{1−a}, where a = α_{k+1} and
+
+    C(k+1) = 64β²c1²/(E+1)^{2−a} + 64β²c2² logΛ^8·Ĉ(k)/(E+1)^a + 8𝒢c1/(E+1)^{1−a} + 8𝒢c2√(logΛ^8·Ĉ(k)).
+
+    Reference: "Theorem: SGD final iterate", its induction on k. inf where a float cannot hold it:
+    ``log_c_hat`` can.
+
+    >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.0, diameter=1.0, sources=2)
+    >>> print(f"{c_hat(0, 1.0, one, budget=1e6):.4g}, {c_hat(1, 1.0, one, budget=1e6):.4g}")
+    7.595e+12, 5.11e+15
+    """
+    return float(sgd_terms(d0_squared, constants, budget=budget).c_hat(whole("k", k, least=0)))
+
+
+def log_c_hat(k: int, d0_squared: float, constants: Constants, *, budget: float) -> float:
+    """The natural logarithm of Ĉ(k), whatever its size.
+
+    Reference: "Theorem: SGD final iterate", its induction on k.
+
+    >>> one = Constants(beta=1e80, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.0, diameter=1.0, sources=2)
+    >>> round(log_c_hat(3, 1.0, one, budget=1e6), 2)
+    1839.15
+    """
+    return natural_log(sgd_terms(d0_squared, constants, budget=budget).c_hat(whole("k", k, least=0)))
+
+
+def sgd_bound(steps: int, d0_squared: float, constants: Constants, *, budget: float, k: int = 0) -> float:
+    """Squared distance to w* of the iterate after t ≥ 1 steps, at most, from one at squared distance d0².
+
+    G0/(t+E) + 8tC̃/(μ(t+E)Λ^7) + 4√(2 logΛ^8)·√Ĉ(k)/(μ(t+E)^{α_{k+1}}), for every k ≥ 0, with the step sizes
+    ``step_size`` and probability at least 1 − ``sgd_failure``. (The theorem's w_{t+1} is the iterate after
+    t + 1 steps.)
+
+    Reference: "Theorem: SGD final iterate". inf where a float cannot hold it.
+
+    >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.0, diameter=1.0, sources=2)
+    >>> [f"{sgd_bound(10**9, 1e-6, one, budget=1e10, k=k):.3g}" for k in range(3)]
+    ['8.81e-08', '1.59e-08', '9.87e-09']
+    """
+    whole("the number of steps t", steps, least=1)
+    terms = sgd_terms(d0_squared, constants, budget=budget)
+    slow = terms.slow(whole("k", k, least=0))
+    return float(terms.bound(int(steps), k, slow))
+
+
+def sgd_failure(steps: int, *, budget: float) -> float:
+    """t/Λ^8: probability, at most, that ``sgd_bound`` after t steps does not hold.
+
+    Reference: "Theorem: SGD final iterate".
+
+    >>> print(f"{sgd_failure(10**6, budget=1e6):.3g}")
+    1e-42
+    """
+    whole("the number of steps t", steps, least=1)
+    check_budget(budget)
+    with precise():
+        return float(steps / exact(budget) ** 8)
+
+
+def _alpha(k: int) -> Decimal:
+    with precise():
+        return 1 - Decimal(2) ** -k

@@ -1,0 +1,53 @@
+"""The rows that a trainer draws from, in one table, and the saved form of a model's place in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mixtree.data.sampling import Cursor
+from mixtree.data.sources import Rows
+
+
+def stacked(parts: Sequence[Rows]) -> Rows:
+    """All rows in one table: dense, or CSR as soon as one part is sparse.
+
+    Weights stay None when no part has any, so that models which know no row weights are not asked for them.
+    """
+    return Rows(
+        stacked_features([part.x for part in parts]),
+        np.concatenate([part.y for part in parts]),
+        None if all(part.weight is None for part in parts) else np.concatenate([p.weights for p in parts]),
+    )
+
+
+def stacked_features(parts: Sequence[Any]) -> Any:
+    """Features in one table: dense, or CSR as soon as one part is sparse."""
+    if not any(hasattr(part, "tocsr") for part in parts):
+        return np.concatenate([np.asarray(part) for part in parts])
+    from scipy import sparse
+
+    return sparse.vstack([sparse.csr_matrix(part) for part in parts], format="csr")
+
+
+def save_cursor(cursor: Cursor) -> dict[str, NDArray[Any]]:
+    """A cursor as named arrays."""
+    return {"drawn": cursor.drawn, "order": np.array([cursor.order], dtype=np.uint64)}
+
+
+def load_cursor(arrays: Mapping[str, NDArray[Any]]) -> Cursor:
+    """The cursor that was saved."""
+    return Cursor(np.array(arrays["drawn"]), int(arrays["order"][0]))
+
+
+def as_bytes(array: NDArray[Any]) -> bytes:
+    """The bytes that were saved as an array of uint8."""
+    return np.ascontiguousarray(array, dtype=np.uint8).tobytes()
+
+
+def from_bytes(data: bytes | bytearray) -> NDArray[np.uint8]:
+    """Bytes as an array of uint8, which every store of arrays can keep."""
+    return np.frombuffer(bytes(data), dtype=np.uint8)

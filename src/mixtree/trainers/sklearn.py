@@ -1,0 +1,388 @@
+"""Any scikit-learn estimator with ``partial_fit``, alone or at the end of a pipeline of transformers.
+
+**A step** is one ``partial_fit`` on one batch of the mixture. ``SGDClassifier``, ``SGDRegressor`` and
+``Perceptron`` learn row by row inside it, so for them a batch of 50 is 50 small updates; several of their
+batches go into one call, which spares them most of scikit-learn's cost per call and is the same sequence of
+updates. ``MLPClassifier`` and ``MLPRegressor`` take one gradient step per batch. The transformers of a
+pipeline are fitted once, on the rows of the training sources only.
+
+**The step size** that ``lr_scale`` scales is ``eta0`` (except for ``learning_rate="optimal"``, which has no
+base step size) or an MLP's ``learning_rate_init``. Other estimators have none: they train the same whatever
+the scale, and ``describe()`` says ``"step_size": None``.
+
+**What is minimised.** Regressors: the mean squared error. Classifiers that give probabilities: the
+cross-entropy. Classifiers with scores only (a linear SVM, a perceptron): the hinge loss of their margins;
+their predictions are the softmax of the scores, right in their ranking and their argmax but *not*
+calibrated, so read AUROC or accuracy from them and not log-loss. Classifiers with labels only: the error
+rate. A model that has taken no step predicts every class alike, or 0.
+
+**Row weights** go to ``partial_fit``. scikit-learn's MLPs divide a batch's loss by the sum of its weights,
+not by the number of its rows.
+
+**Randomness.** The first call draws from the stream of ``init``'s seed (an MLP draws its initial weights
+there: all models of one study start alike), every other one from the job's seed.
+
+**States** are arrays and JSON at all times, never pickles: parameters come from the estimator that the
+trainer was given, fitted attributes from the state.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.linear_model import Perceptron, SGDClassifier, SGDRegressor
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import Pipeline
+
+from mixtree.data.sampling import Cursor, Sampler
+from mixtree.data.sources import Rows, Sources
+from mixtree.errors import DataError, InputError, TrainingError
+from mixtree.metrics import mean_and_error
+from mixtree.trainer import Evaluation, Job
+from mixtree.trainers.evaluation import loss_evaluations
+from mixtree.trainers.fitted import frozen, restore, to_arrays
+from mixtree.trainers.rows import as_bytes, from_bytes, load_cursor, save_cursor, stacked
+from mixtree.trainers.threads import one_thread
+
+_ROW_BY_ROW = (SGDClassifier, SGDRegressor, Perceptron)
+_ROWS_PER_CALL = 4096  # of those that learn row by row: bounds the memory of a long job
+_DIVERGED = ("overflow", "non-finite")  # in the words of scikit-learn's ValueErrors
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PartialFitState:
+    """The fitted attributes of an estimator, as JSON and the arrays it names, and how far it has read."""
+
+    attributes: str
+    arrays: Mapping[str, NDArray[Any]]
+    cursor: Cursor
+    diverged: bool = False
+
+    @property
+    def fresh(self) -> bool:
+        """No step was taken yet."""
+        return self.attributes == _FRESH
+
+
+_FRESH = "{}"
+
+
+class PartialFitTrainer:
+    """Trains an estimator by ``partial_fit`` on batches of the mixture.
+
+    ``reset_optimizer`` forgets momentum, Adam's moments and the step counter at the start of every job.
+
+    >>> from sklearn.linear_model import SGDClassifier
+    >>> from mixtree.data.synthetic import synthetic
+    >>> sources = synthetic(sources=2, rows=200, seed=1).sources
+    >>> trainer = PartialFitTrainer(sources, SGDClassifier(loss="log_loss"), batch_size=20)
+    >>> state = trainer.train([Job(trainer.init(0), np.array([0.5, 0.5]), steps=10, seed=1)])[0]
+    >>> trainer.evaluate([state])[0].predictions.shape
+    (200, 2)
+    >>> type(trainer.fitted(state)).__name__
+    'SGDClassifier'
+    """
+
+    def __init__(
+        self,
+        sources: Sources,
+        estimator: Any,
+        *,
+        batch_size: int = 50,
+        replacement: bool = True,
+        reset_optimizer: bool = False,
+    ) -> None:
+        if batch_size < 1:
+            raise InputError(f"the batch size must be at least 1; got {batch_size}")
+        transformers, final = _split(estimator)
+        self._final_name = estimator.steps[-1][0] if isinstance(estimator, Pipeline) else ""
+        self.sources, self.batch_size, self.reset_optimizer = sources, batch_size, reset_optimizer
+        self.template = clone(final)
+        if isinstance(final, MLPClassifier | MLPRegressor) and final.batch_size == "auto":
+            # "auto" cuts what it is given into batches of 200: a step of ours would be several of its own.
+            self.template.set_params(batch_size=batch_size)
+        self.step_size = _step_size(final)
+        if self.step_size is not None:
+            self.lr = float(getattr(final, self.step_size))
+        self._arguments = _check_task(final, sources)
+        self.transformers = _fit_transformers(transformers, sources)
+        self.validation_x = self._transformed(sources.validation.x)
+        # The target's rows come last: source K+1, drawn only by mixtures that give it weight.
+        self.rows = stacked([self._transformed_rows(part) for part in (*sources.rows, sources.validation)])
+        _check_rows(self.rows, self._arguments, final)
+        self.sampler = Sampler([*sources.sizes, len(sources.validation)], replacement=replacement)
+
+    def init(self, seed: int) -> PartialFitState:
+        """A model that has taken no step."""
+        return PartialFitState(_FRESH, {}, self.sampler.start(seed))
+
+    def train(self, jobs: Sequence[Job[PartialFitState]]) -> list[PartialFitState]:
+        # Divergence is an outcome, not a warning.
+        with one_thread(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            return [self._train_one(job) for job in jobs]
+
+    def _train_one(self, job: Job[PartialFitState]) -> PartialFitState:
+        if job.state.diverged:
+            return job.state
+        rows, cursor = self.sampler.draw(
+            job.mixture, job.steps * self.batch_size, seed=job.seed, cursor=job.state.cursor
+        )
+        estimator = self._estimator(job.state)
+        if self.reset_optimizer:
+            _forget_optimizer(estimator)
+        try:
+            with _scaled(estimator, self.step_size, job.lr_scale):
+                self._fit(estimator, rows, job)
+        except (TypeError, ValueError) as error:
+            if not any(word in str(error) for word in _DIVERGED):
+                raise TrainingError(f"{_name(estimator)}.partial_fit failed: {error}") from error
+            return PartialFitState(_FRESH, {}, cursor, diverged=True)
+        return PartialFitState(*to_arrays(estimator), cursor)
+
+    def _fit(self, estimator: Any, rows: NDArray[np.int64], job: Job[PartialFitState]) -> None:
+        per_call = 1
+        if isinstance(estimator, _ROW_BY_ROW):
+            per_call = max(1, _ROWS_PER_CALL // self.batch_size)
+        random = _stream(job.seed)
+        # The cursor's order is the seed that the model was made with.
+        _seed(estimator, _stream(job.state.cursor.order) if job.state.fresh else random)
+        for start in range(0, job.steps, per_call):
+            batch = self.rows.take(rows[start * self.batch_size : (start + per_call) * self.batch_size])
+            self._partial_fit(estimator, batch)
+            if job.state.fresh and start == 0:
+                _seed(estimator, random)
+
+    def _partial_fit(self, estimator: Any, batch: Rows) -> None:
+        options: dict[str, Any] = {}
+        if "classes" in self._arguments and not hasattr(estimator, "classes_"):
+            options["classes"] = np.arange(self.sources.classes)  # costs a check in every call it is given to
+        if batch.weight is not None:
+            if not batch.weight.any():
+                return  # scikit-learn rejects a batch that weighs nothing
+            options["sample_weight"] = batch.weight
+        estimator.partial_fit(batch.x, batch.y, **options)
+
+    def fitted(self, state: PartialFitState) -> Any:
+        """The scikit-learn estimator of this state, or the pipeline if the trainer was given one."""
+        estimator = self._estimator(state)
+        if self.transformers is None:
+            return estimator
+        return Pipeline([*self.transformers.steps, (self._final_name, estimator)])
+
+    def _estimator(self, state: PartialFitState) -> Any:
+        estimator = clone(self.template)
+        restore(estimator, state.attributes, state.arrays)
+        return estimator
+
+    def predict(self, state: PartialFitState, x: Any) -> Array:
+        """Class probabilities (n, classes), or (n,) for a regression."""
+        return self._predict(state, self._transformed(x))[0]
+
+    def _predict(self, state: PartialFitState, x: Any) -> tuple[Array, Array | None]:
+        """Predictions, and each class's score where the estimator gives scores but no probabilities."""
+        classes, count = self.sources.classes, x.shape[0]
+        shape = (count, classes) if classes else (count,)
+        if state.diverged:
+            return np.full(shape, np.nan), None
+        if state.fresh:
+            return np.full(shape, 1.0 / classes if classes else 0.0), None
+        estimator = self._estimator(state)
+        with one_thread(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            if not classes:
+                return np.asarray(estimator.predict(x), dtype=np.float64), None
+            if hasattr(estimator, "predict_proba"):
+                return np.asarray(estimator.predict_proba(x), dtype=np.float64), None
+            if not hasattr(estimator, "decision_function"):
+                return np.eye(classes)[estimator.predict(x)], None
+            scores = np.asarray(estimator.decision_function(x), dtype=np.float64)
+            if scores.ndim == 1:
+                scores = np.stack([np.zeros_like(scores), scores], axis=1)
+            shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
+            return shifted / shifted.sum(axis=1, keepdims=True), scores
+
+    def evaluate(self, states: Sequence[PartialFitState]) -> list[Evaluation]:
+        return [self._evaluate(state) for state in states]
+
+    def _evaluate(self, state: PartialFitState) -> Evaluation:
+        y, classes = self.sources.validation.y, self.sources.classes
+        predictions, scores = self._predict(state, self.validation_x)
+        if state.diverged:
+            return Evaluation(float("inf"), predictions=predictions)
+        if not classes or hasattr(self.template, "predict_proba"):
+            return loss_evaluations(y, predictions[None], classes=classes)[0]
+        if hasattr(self.template, "decision_function"):
+            losses = _hinge(y, np.zeros_like(predictions) if scores is None else scores)
+        else:
+            losses = (predictions.argmax(axis=1) != y).astype(np.float64)
+        mean, error = mean_and_error(losses)
+        return Evaluation(float(mean), float(error), predictions)
+
+    def epochs(self, state: PartialFitState) -> Array:
+        """How often each source's rows were read."""
+        return self.sampler.epochs(state.cursor)
+
+    def save(self, state: PartialFitState) -> dict[str, NDArray[Any]]:
+        return {
+            **save_cursor(state.cursor),
+            "attributes": from_bytes(state.attributes.encode()),
+            "diverged": np.array([state.diverged]),
+            **{f"array.{name}": array for name, array in state.arrays.items()},
+        }
+
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> PartialFitState:
+        own = {
+            name.removeprefix("array."): frozen(array)
+            for name, array in arrays.items()
+            if name.startswith("array.")
+        }
+        attributes = as_bytes(arrays["attributes"]).decode()
+        return PartialFitState(attributes, own, load_cursor(arrays), bool(arrays["diverged"][0]))
+
+    def describe(self) -> dict[str, Any]:
+        """The settings that decide the numbers; ``step_size`` names the parameter that lr_scale scales."""
+        steps = [] if self.transformers is None else [step for _, step in self.transformers.steps]
+        return {
+            "trainer": "sklearn",
+            "estimator": _described(self.template),
+            "transformers": [_described(step) for step in steps],
+            "batch_size": self.batch_size,
+            "replacement": self.sampler.replacement,
+            "reset_optimizer": self.reset_optimizer,
+            "step_size": self.step_size,
+        }
+
+    def _transformed(self, x: Any) -> Any:
+        if self.transformers is not None:
+            x = self.transformers.transform(x)
+        return x.tocsr() if hasattr(x, "tocsr") else np.asarray(x)
+
+    def _transformed_rows(self, part: Rows) -> Rows:
+        return Rows(self._transformed(part.x), part.y, part.weight)
+
+
+def _name(estimator: Any) -> str:
+    return type(estimator).__name__
+
+
+def _split(estimator: Any) -> tuple[Any, Any]:
+    """The transformers, as a pipeline of their own or None, and the estimator they end in."""
+    transformers, final = None, estimator
+    if isinstance(estimator, Pipeline):
+        transformers, final = (estimator[:-1] if len(estimator) > 1 else None), estimator[-1]
+    if not hasattr(final, "partial_fit"):
+        raise InputError(
+            f"{_name(final)} has no partial_fit and cannot continue a model; use one that has, such as "
+            "SGDClassifier, SGDRegressor, MLPClassifier (solver 'adam' or 'sgd') or GaussianNB"
+        )
+    return transformers, final
+
+
+def _check_task(estimator: Any, sources: Sources) -> set[str]:
+    """The arguments that partial_fit knows."""
+    fits = is_classifier(estimator) if sources.classes else is_regressor(estimator)
+    if not fits:
+        task = f"classification of {sources.classes} classes" if sources.classes else "regression"
+        kind = "classifier" if sources.classes else "regressor"
+        raise InputError(f"the sources are a {task}, and {_name(estimator)} is no {kind}")
+    return set(inspect.signature(estimator.partial_fit).parameters)
+
+
+def _fit_transformers(transformers: Any, sources: Sources) -> Any:
+    if transformers is None:
+        return None
+    training = stacked(sources.rows)
+    try:
+        return clone(transformers).fit(training.x, training.y)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"the pipeline's transformers cannot be fitted on the sources' rows: {error}"
+        ) from error
+
+
+def _check_rows(rows: Rows, arguments: set[str], estimator: Any) -> None:
+    values = rows.x.data if hasattr(rows.x, "tocsr") else rows.x
+    if not np.issubdtype(values.dtype, np.number) or not np.isfinite(values).all():
+        raise DataError("the pipeline's transformers give features that are not finite numbers")
+    if rows.weight is not None and "sample_weight" not in arguments:
+        raise DataError(f"the rows have weights, and {_name(estimator)}.partial_fit takes none")
+
+
+def _stream(seed: int) -> np.random.RandomState:
+    return np.random.RandomState(np.random.MT19937(seed))
+
+
+def _seed(estimator: Any, stream: np.random.RandomState) -> None:
+    names = [name for name in estimator.get_params() if name.split("__")[-1] == "random_state"]
+    estimator.set_params(**dict.fromkeys(names, stream))
+
+
+def _step_size(estimator: Any) -> str | None:
+    parameters = estimator.get_params(deep=False)
+    if "eta0" in parameters and getattr(estimator, "learning_rate", None) != "optimal":
+        return "eta0"
+    return "learning_rate_init" if "learning_rate_init" in parameters else None
+
+
+@contextmanager
+def _scaled(estimator: Any, name: str | None, scale: float) -> Iterator[None]:
+    """Scales the step size, and an MLP's optimizer's, which is part of the state and gets its own back."""
+    if name is None or scale == 1.0:
+        yield
+        return
+    base = float(getattr(estimator, name))
+    estimator.set_params(**{name: base * scale})
+    before = base
+    if optimizer := getattr(estimator, "_optimizer", None):
+        before = float(optimizer.learning_rate)
+        optimizer.learning_rate_init, optimizer.learning_rate = base * scale, before * scale
+    yield
+    if optimizer := getattr(estimator, "_optimizer", None):
+        optimizer.learning_rate_init = base
+        # A schedule may have moved it; where it has not, no rounding either.
+        moved = optimizer.learning_rate != before * scale
+        optimizer.learning_rate = optimizer.learning_rate / scale if moved else before
+
+
+def _forget_optimizer(estimator: Any) -> None:
+    if isinstance(estimator, MLPClassifier | MLPRegressor) and hasattr(estimator, "_optimizer"):
+        del estimator._optimizer
+        estimator.t_, estimator._no_improvement_count, estimator.best_loss_ = 0, 0, np.inf
+    elif isinstance(estimator, _ROW_BY_ROW) and hasattr(estimator, "t_"):
+        estimator.t_ = 1.0
+
+
+def _hinge(y: NDArray[Any], scores: Array) -> Array:
+    """max(0, 1 − margin) of each row; the margin is the lead of the right class over the best other one."""
+    rows = np.arange(len(y))
+    others = scores.copy()
+    others[rows, y] = -np.inf
+    losses: Array = np.maximum(0.0, 1.0 - (scores[rows, y] - others.max(axis=1)))
+    return losses
+
+
+def _described(estimator: Any) -> Any:
+    if not hasattr(estimator, "get_params"):
+        return _plain(estimator)  # a pipeline's "passthrough"
+    parameters = {name: value for name, value in estimator.get_params().items() if "random_state" not in name}
+    return {"class": _name(estimator), "parameters": {name: _plain(v) for name, v in parameters.items()}}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return getattr(value, "__qualname__", None) or _name(value)

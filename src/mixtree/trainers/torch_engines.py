@@ -1,0 +1,364 @@
+"""Ways to train a torch module: the eager loop, and a traced step for one model or several at once."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mixtree.data.sampling import Cursor, Sampler
+from mixtree.errors import TrainingError
+from mixtree.simplex import uniform_mixture
+from mixtree.trainer import Job
+from mixtree.trainers.torch_data import Batch, Objective, Table, call
+from mixtree.trainers.torch_state import Replica, TorchState
+from mixtree.trainers.torch_traced import Plan, Program
+
+logger = logging.getLogger(__name__)
+
+EngineName: TypeAlias = Literal["eager", "traced", "vmap"]
+TorchJob: TypeAlias = Job[TorchState]
+
+_SLOW_STEP = 0.05
+"""Seconds from which on a step is all arithmetic, so that there is nothing left for a trace to save."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Recipe:
+    """What every engine trains by."""
+
+    replica: Replica
+    table: Table
+    objective: Objective
+    sampler: Sampler
+    batch_size: int
+    clip_norm: float | None
+    reset_optimizer: bool
+    amp: torch.dtype | None
+    device: torch.device
+
+    def state(self, job: TorchJob) -> TorchState:
+        """The state to continue."""
+        if not self.reset_optimizer:
+            return job.state
+        return replace(job.state, optimizer=self.replica.fresh, scheduler=self.replica.fresh_schedule)
+
+    def rows(self, job: TorchJob) -> tuple[NDArray[np.int64], Cursor]:
+        """The rows (steps, batch size) to read, and the cursor after them."""
+        rows, cursor = self.sampler.draw(
+            job.mixture, job.steps * self.batch_size, seed=job.seed, cursor=job.state.cursor
+        )
+        return rows.reshape(job.steps, self.batch_size), cursor
+
+
+class Engine(Protocol):
+    """One way to train jobs."""
+
+    name: EngineName
+
+    def train(self, jobs: Sequence[TorchJob]) -> list[TorchState]:
+        """One new state per job."""
+
+
+class EagerEngine:
+    """The plain loop: forward, backward, step. It takes any module and any optimizer."""
+
+    name: EngineName = "eager"
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self.micro = recipe.batch_size
+        """Rows per forward pass: the whole batch, halved each time memory runs out."""
+
+    def train(self, jobs: Sequence[TorchJob]) -> list[TorchState]:
+        return [self._until_it_fits(job) for job in jobs]
+
+    def _until_it_fits(self, job: TorchJob) -> TorchState:
+        while True:
+            try:
+                return self._train_one(job)
+            except RuntimeError as error:
+                # The job starts again from its state: its numbers depend on the final size alone.
+                self.micro = smaller(error, self.micro, "training")
+                free_memory(self.recipe.device)
+
+    def _train_one(self, job: TorchJob) -> TorchState:
+        recipe, replica = self.recipe, self.recipe.replica
+        rows, cursor = recipe.rows(job)
+        replica.module.train()
+        replica.load(recipe.state(job))
+        try:
+            with seeded(job.seed, recipe.device):
+                for pieces in self._steps(rows):
+                    self._step(pieces, job.lr_scale)
+            return replica.capture(cursor)
+        finally:
+            replica.optimizer.zero_grad(set_to_none=True)
+
+    def _steps(self, rows: NDArray[np.int64]) -> Iterator[list[Batch]]:
+        """The pieces of every step's batch."""
+        table, micro = self.recipe.table, self.micro
+        if micro >= self.recipe.batch_size:
+            yield from ([batch] for batch in table.batches(rows))
+            return
+        for chosen in rows:
+            starts = range(0, len(chosen), micro)
+            yield [next(table.batches(chosen[None, start : start + micro])) for start in starts]
+
+    def _step(self, pieces: list[Batch], lr_scale: float) -> None:
+        replica = self.recipe.replica
+        optimizer = replica.optimizer
+        scales = [group["lr"] for group in optimizer.param_groups] if lr_scale != 1.0 else []
+        for group in optimizer.param_groups if scales else ():
+            group["lr"] = group["lr"] * lr_scale
+        if isinstance(optimizer, torch.optim.LBFGS):
+            optimizer.step(lambda: self._backward(pieces))
+        elif replica.scaler is None:
+            self._backward(pieces)
+            optimizer.step()
+        else:
+            self._backward(pieces)
+            replica.scaler.step(optimizer)
+            replica.scaler.update()
+        # A schedule goes on from the step size without the job's own factor.
+        for group, lr in zip(optimizer.param_groups, scales, strict=False):
+            group["lr"] = lr
+        if replica.scheduler is not None:
+            replica.scheduler.step()
+
+    def _backward(self, pieces: list[Batch]) -> float:
+        recipe, replica = self.recipe, self.recipe.replica
+        replica.optimizer.zero_grad(set_to_none=True)
+        rows = sum(len(y) for _, y, _ in pieces)
+        loss = 0.0
+        for inputs, y, weight in pieces:
+            with nullcontext() if recipe.amp is None else torch.autocast(recipe.device.type, recipe.amp):
+                part = recipe.objective.total(call(replica.module, inputs), y, weight)
+            if len(pieces) > 1:
+                part = part * (len(y) / rows)
+            (part if replica.scaler is None else replica.scaler.scale(part)).backward()
+            if isinstance(replica.optimizer, torch.optim.LBFGS):
+                loss += float(part.detach())
+        if recipe.clip_norm is not None:
+            if replica.scaler is not None:
+                replica.scaler.unscale_(replica.optimizer)
+            torch.nn.utils.clip_grad_norm_(replica.module.parameters(), recipe.clip_norm)
+        return loss
+
+
+class TracedEngine:
+    """A traced step, for one model at a time or for up to ``group`` models at once (``vmap``)."""
+
+    def __init__(self, recipe: Recipe, *, group: int) -> None:
+        self.name: EngineName = "vmap" if group > 1 else "traced"
+        self.recipe, self.group = recipe, group
+        self.programs: dict[int, Program] = {}
+        self.eager = EagerEngine(recipe)
+
+    def program(self, models: int) -> Program:
+        """The step for so many models, traced at its first use."""
+        if models not in self.programs:
+            recipe = self.recipe
+            with seeded(0, recipe.device):  # tracing runs the module once
+                self.programs[models] = Program(
+                    recipe.replica,
+                    recipe.table,
+                    recipe.objective,
+                    batch_size=recipe.batch_size,
+                    clip_norm=recipe.clip_norm,
+                    models=models,
+                )
+        return self.programs[models]
+
+    def train(self, jobs: Sequence[TorchJob]) -> list[TorchState]:
+        results: dict[int, TorchState] = {}
+        for start in range(0, len(jobs), self.group):
+            for plan, places in self._alike(jobs, range(start, min(start + self.group, len(jobs)))):
+                some = [jobs[place] for place in places]
+                trained = self.eager.train(some) if plan is None else self._together(some, plan)
+                results.update(zip(places, trained, strict=True))
+        return [results[place] for place in range(len(jobs))]
+
+    def _alike(self, jobs: Sequence[TorchJob], places: Sequence[int]) -> list[tuple[Plan | None, list[int]]]:
+        """Jobs that can take every step together: as many steps, equal step sizes, equal step counts."""
+        buckets: dict[Any, tuple[Plan | None, list[int]]] = {}
+        for place in places:
+            job = jobs[place]
+            plan = self.program(1).plan(self.recipe.state(job), job.steps, job.lr_scale)
+            key = place if plan is None else plan.key
+            buckets.setdefault(key, (plan, []))[1].append(place)
+        return list(buckets.values())
+
+    def _together(self, jobs: Sequence[TorchJob], plan: Plan) -> list[TorchState]:
+        read = [self.recipe.rows(job) for job in jobs]
+        rows = np.stack([rows for rows, _ in read], axis=1) if len(jobs) > 1 else read[0][0]
+        states = [self.recipe.state(job) for job in jobs]
+        program = self.program(len(jobs))
+        try:
+            with seeded(jobs[0].seed, self.recipe.device) if program.random else nullcontext():
+                return program.run(states, rows, plan, [cursor for _, cursor in read])
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            logger.warning("out of memory with %d models at once: training these one by one", len(jobs))
+            free_memory(self.recipe.device)
+            return self.eager.train(jobs)
+
+
+def make_engine(name: EngineName, recipe: Recipe, *, group: int, initial: TorchState) -> Engine:
+    """The engine of this name if it trains this module right, else the next simpler one."""
+    if name == "eager":
+        return EagerEngine(recipe)
+    groups = [group, 1] if name == "vmap" and group > 1 else [1]
+    for size in groups:
+        engine = _checked(recipe, initial, group=size)
+        if engine is not None:
+            if size != groups[0]:
+                logger.warning("engine vmap cannot train this module: using engine traced")
+            return engine
+    logger.warning("engine %s cannot train this module: using engine eager", name)
+    return EagerEngine(recipe)
+
+
+def choose_engine(recipe: Recipe, *, group: int, initial: TorchState) -> Engine:
+    """The fastest of the engines that train this module right, by the time of a few steps."""
+    eager = EagerEngine(recipe)
+    jobs = _trial_jobs(recipe, initial, models=group, steps=2)
+    eager.train(jobs[:1])  # the first steps of a process are slow whatever the engine
+    seconds = _time(eager, jobs[:1], recipe.device) / 2
+    if seconds > _SLOW_STEP:
+        logger.info("engine eager: a step takes %.0f ms, nearly all of it arithmetic", 1e3 * seconds)
+        return eager
+    engines: list[Engine] = [eager]
+    for size in (1, group) if group > 1 else (1,):
+        engine = _checked(recipe, initial, group=size)
+        if engine is None:
+            break
+        engines.append(engine)
+    jobs = _trial_jobs(recipe, initial, models=group, steps=10)
+    timings: dict[str, list[float]] = {engine.name: [] for engine in engines}
+    for _ in range(6):
+        for engine in engines:
+            some = jobs if engine.name == "vmap" else jobs[:1]
+            timings[engine.name].append(_time(engine, some, recipe.device) / len(some) / 10)
+    # The first round pays for traces and caches.
+    costs = {name: float(np.median(times[1:])) for name, times in timings.items()}
+    best = min(engines, key=lambda engine: costs[engine.name])
+    told = ", ".join(f"{name} {1e6 * cost:.0f}" for name, cost in costs.items())
+    logger.info("engine %s: microseconds per step and model: %s", best.name, told)
+    return best
+
+
+def _checked(recipe: Recipe, initial: TorchState, *, group: int) -> TracedEngine | None:
+    """The traced engine, if it moves a few models as the eager loop does."""
+    jobs = _trial_jobs(recipe, initial, models=min(group, 2), steps=3)
+    engine = TracedEngine(recipe, group=group)
+    try:
+        pairs = zip(EagerEngine(recipe).train(jobs), engine.train(jobs), strict=True)
+        names = recipe.replica.parameters
+        wrong = max(_deviation(names, initial, right, tried) for right, tried in pairs)
+    except Exception as error:  # whatever a user's module does when it is traced, the eager loop remains
+        reason = str(error).strip().split("\n")[0]
+        logger.info("engine %s cannot train this module (%s: %s)", engine.name, type(error).__name__, reason)
+        return None
+    if wrong > 0.05:
+        logger.warning("engine %s is off by %.0f%% of a step: not used", engine.name, 100 * wrong)
+        return None
+    return engine
+
+
+def _deviation(
+    parameters: Collection[str], initial: TorchState, right: TorchState, tried: TorchState
+) -> float:
+    """How far two trained states are apart, as a share of how far they came.
+
+    Parameters count together: where a gradient is only rounding, some optimizers still take full steps.
+    """
+    parts: dict[str, list[float]] = {}
+    for name, start in initial.tensors.items():
+        before, good, tested = (each.double() for each in (start, right.tensors[name], tried.tensors[name]))
+        sums = parts.setdefault("parameters" if name in parameters else name, [0.0, 0.0])
+        sums[0] += float(torch.nan_to_num(good - tested).square().sum())
+        sums[1] += float(torch.nan_to_num(good - before).square().sum() + 1e-10 * before.square().sum())
+    return max(float(np.sqrt(apart / (way + 1e-300))) for apart, way in parts.values())
+
+
+def _trial_jobs(recipe: Recipe, initial: TorchState, *, models: int, steps: int) -> list[TorchJob]:
+    mixture = uniform_mixture(len(recipe.sampler.sizes) - 1)  # never the target's own rows
+    return [Job(initial, mixture, steps, seed) for seed in range(models)]
+
+
+def _time(engine: Engine, jobs: Sequence[TorchJob], device: torch.device) -> float:
+    # CPU time is not disturbed by other programs; a device's own work does not show in it.
+    clock: Callable[[], float] = time.thread_time if device.type == "cpu" else time.perf_counter
+    start = clock()
+    engine.train(jobs)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+    return clock() - start
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """One torch thread: on small layers several are slower, by up to a hundred times."""
+    before = torch.get_num_threads()
+    if before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Torch's random numbers come from this seed inside; outside nothing has happened."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        before = torch.mps.get_rng_state() if device.type == "mps" else None
+        if before is not None:
+            torch.mps.manual_seed(seed)
+        try:
+            yield
+        finally:
+            if before is not None:
+                torch.mps.set_rng_state(before)
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether this is a lack of memory."""
+    if isinstance(error, torch.cuda.OutOfMemoryError):
+        return True
+    text = str(error).lower()
+    return "out of memory" in text or "can't allocate memory" in text or "not enough memory" in text
+
+
+def smaller(error: RuntimeError, rows: int, doing: str) -> int:
+    """Half the rows at a time after a lack of memory; any other error goes on its way."""
+    if not out_of_memory(error):
+        raise error
+    if rows == 1:
+        raise TrainingError(f"out of memory in {doing} with a single row at a time: {error}") from error
+    logger.warning("out of memory in %s with %d rows at a time: trying %d", doing, rows, rows // 2)
+    return rows // 2
+
+
+def free_memory(device: torch.device) -> None:
+    """Give cached memory back to the device."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    elif device.type == "mps":
+        torch.mps.empty_cache()

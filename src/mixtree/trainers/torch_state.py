@@ -1,0 +1,253 @@
+"""What travels with a torch model: its tensors, its optimizer's and its schedule's, as plain data."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from mixtree.data.sampling import Cursor
+from mixtree.errors import DataError, InputError
+
+Tree: TypeAlias = Any
+"""Nested dicts, lists and tuples of tensors, numbers, strings and None."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TorchState:
+    """Everything that continuing a model needs. Nothing in it is ever changed; states may share tensors."""
+
+    tensors: Mapping[str, Tensor]
+    """Parameters and buffers by name."""
+    optimizer: Tree
+    """``state``: what it keeps per parameter; ``groups``: its settings, as a schedule left them."""
+    scheduler: Tree
+    scaler: Tree
+    """The loss scale of mixed precision."""
+    cursor: Cursor
+
+
+def clone(tree: Tree) -> Tree:
+    """A copy that shares no tensor and no container with the original."""
+    if isinstance(tree, Tensor):
+        return tree.detach().clone()
+    if isinstance(tree, Counter):
+        return Counter(dict(tree))
+    if isinstance(tree, Mapping):
+        return {key: clone(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(clone(value) for value in tree)
+    return tree
+
+
+def pack(tree: Tree) -> dict[str, NDArray[Any]]:
+    """The tree as named arrays: its tensors, and its shape and numbers as one line of JSON."""
+    arrays: dict[str, NDArray[Any]] = {}
+
+    def plan(node: Tree) -> Any:
+        if isinstance(node, Tensor):
+            name = f"tensor.{len(arrays)}"
+            arrays[name] = to_numpy(node)
+            return {"tensor": name, "dtype": str(node.dtype).removeprefix("torch.")}
+        if isinstance(node, Mapping):
+            kind = "counter" if isinstance(node, Counter) else "dict"
+            return {kind: [[plan(key), plan(value)] for key, value in node.items()]}
+        if isinstance(node, list | tuple):
+            return {type(node).__name__: [plan(value) for value in node]}
+        if isinstance(node, np.generic):
+            return node.item()
+        if node is None or isinstance(node, bool | int | float | str):
+            return node
+        raise InputError(
+            f"the optimizer or the scheduler keeps a {type(node).__name__}, which cannot be saved as arrays; "
+            f"use one whose state_dict() holds tensors, numbers and strings"
+        )
+
+    line = json.dumps(plan(tree))
+    arrays["plan"] = np.frombuffer(line.encode(), dtype=np.uint8)
+    return arrays
+
+
+def unpack(arrays: Mapping[str, NDArray[Any]], device: torch.device) -> Tree:
+    """The tree that was packed, bit for bit."""
+
+    def build(node: Any) -> Tree:
+        if not isinstance(node, dict):
+            return node
+        if "tensor" in node:
+            return to_tensor(arrays[node["tensor"]], getattr(torch, node["dtype"]), device)
+        ((kind, items),) = node.items()
+        if kind in ("dict", "counter"):
+            entries = {build(key): build(value) for key, value in items}
+            return Counter(entries) if kind == "counter" else entries
+        return (tuple if kind == "tuple" else list)(build(value) for value in items)
+
+    return build(json.loads(bytes(np.asarray(arrays["plan"], dtype=np.uint8))))
+
+
+def to_numpy(tensor: Tensor) -> NDArray[Any]:
+    """The tensor's bits; numpy has no bfloat16, which becomes unsigned 16-bit numbers."""
+    plain = tensor.detach().cpu().contiguous()
+    array: NDArray[Any] = (plain.view(torch.uint16) if plain.dtype == torch.bfloat16 else plain).numpy()
+    return array
+
+
+def to_tensor(array: NDArray[Any], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The tensor of this type whose bits ``to_numpy`` gave."""
+    tensor = torch.from_numpy(np.array(array))
+    return (tensor.view(dtype) if dtype == torch.bfloat16 else tensor.to(dtype)).to(device)
+
+
+class Replica:
+    """A module with its optimizer, schedule and loss scale, into which states are loaded to be trained."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: Callable[[Any], torch.optim.Optimizer],
+        scheduler: Callable[[torch.optim.Optimizer], Any] | None,
+        *,
+        scaler: torch.amp.GradScaler | None,
+    ) -> None:
+        self.module, self.make_optimizer = module, optimizer
+        if not any(parameter.requires_grad for parameter in module.parameters()):
+            raise InputError("the module has no parameters that require gradients: there is nothing to train")
+        self.optimizer = optimizer(list(module.parameters()))
+        if not isinstance(self.optimizer, torch.optim.Optimizer):
+            raise InputError(
+                f"optimizer= must make a torch optimizer; it made a {type(self.optimizer).__name__}"
+            )
+        self.scheduler = None if scheduler is None else scheduler(self.optimizer)
+        if isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            raise InputError(
+                "ReduceLROnPlateau needs a score at every step, and a search scores a node only at its end; "
+                "use a schedule that depends on the step alone"
+            )
+        self.scaler = scaler
+        self.parameters = dict(module.named_parameters())
+        self.optimized = [p for group in self.optimizer.param_groups for p in group["params"]]
+        self.fresh = self.optimizer_tree()
+        self.fresh_schedule = self.schedule_tree()
+
+    @property
+    def buffers(self) -> dict[str, Tensor]:
+        """The module's buffers; looked up anew, for a module may put another tensor in a buffer's place."""
+        return dict(self.module.named_buffers())
+
+    def load(self, state: TorchState) -> None:
+        """Continue from this state."""
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                if parameter.requires_grad:
+                    parameter.copy_(state.tensors[name])
+                else:
+                    # Frozen weights never change: states share them, however large they are.
+                    parameter.data = state.tensors[name]
+            for name, buffer in self.buffers.items():
+                buffer.copy_(state.tensors[name])
+        self.load_schedule(state)
+        self.optimizer.state.clear()
+        for parameter, kept in zip(self.optimized, state.optimizer["state"], strict=True):
+            if kept:
+                self.optimizer.state[parameter] = clone(kept)
+        if self.scaler is not None and state.scaler is not None:
+            self.scaler.load_state_dict(clone(state.scaler))
+
+    def load_schedule(self, state: TorchState) -> None:
+        """Continue the optimizer's settings and the schedule from this state."""
+        for group, settings in zip(self.optimizer.param_groups, state.optimizer["groups"], strict=True):
+            group.update(clone(settings))
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(clone(state.scheduler))
+
+    def capture(self, cursor: Cursor) -> TorchState:
+        """The state reached by now."""
+        tensors = {
+            name: clone(each) if each.requires_grad else each.detach()
+            for name, each in self.parameters.items()
+        }
+        tensors.update((name, clone(buffer)) for name, buffer in self.buffers.items())
+        return TorchState(tensors, self.optimizer_tree(), self.schedule_tree(), self._scale(), cursor)
+
+    def optimizer_tree(self) -> Tree:
+        """What the optimizer keeps, and its settings."""
+        known = set(map(id, self.optimized))
+        if strangers := [key for key in self.optimizer.state if id(key) not in known]:
+            raise InputError(
+                f"{type(self.optimizer).__name__} keeps state under {strangers[0]!r}, not under a parameter: "
+                f"it cannot be carried from node to node"
+            )
+        kept = [clone(dict(self.optimizer.state.get(each, {}))) for each in self.optimized]
+        return {"state": kept, "groups": self.settings()}
+
+    def settings(self) -> list[dict[str, Any]]:
+        """The optimizer's settings per group, as the schedule left them."""
+        return [
+            {key: clone(value) for key, value in group.items() if key not in ("params", "param_names")}
+            for group in self.optimizer.param_groups
+        ]
+
+    def schedule_tree(self) -> Tree:
+        """Where the schedule stands."""
+        return None if self.scheduler is None else clone(self.scheduler.state_dict())
+
+    def _scale(self) -> Tree:
+        return None if self.scaler is None else clone(self.scaler.state_dict())
+
+
+def read_checkpoint(init: str | Path | Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors of a pre-trained model: a safetensors file or a mapping of arrays."""
+    if not isinstance(init, Mapping):
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            init = load_file(init)
+        except (OSError, SafetensorError) as error:
+            raise DataError(f"init={str(init)!r} cannot be read as a safetensors file: {error}") from error
+    prefix = "model/"  # a saved state may be given as it is
+    if any(name.startswith(prefix) for name in init):
+        init = {name.removeprefix(prefix): x for name, x in init.items() if name.startswith(prefix)}
+    return {
+        name: value if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
+        for name, value in init.items()
+    }
+
+
+def load_checkpoint(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Start the module from these tensors; every name and shape must match."""
+    wanted = {**module.state_dict(), **dict(module.named_buffers())}
+    needed = module.state_dict().keys()
+    problems = [
+        *_listed("missing", [name for name in needed if name not in tensors]),
+        *_listed("not in the module", [name for name in tensors if name not in wanted]),
+        *_listed(
+            "of another shape",
+            [
+                f"{name} {tuple(tensors[name].shape)} instead of {tuple(wanted[name].shape)}"
+                for name in wanted.keys() & tensors.keys()
+                if tensors[name].shape != wanted[name].shape
+            ],
+        ),
+    ]
+    if problems:
+        raise InputError(
+            f"init= does not fit the module: {'; '.join(problems)}. Give a checkpoint of this very module, "
+            f"or rename its entries to the names of module.state_dict()"
+        )
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            wanted[name].copy_(tensor)
+
+
+def _listed(what: str, names: Sequence[str]) -> list[str]:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return [f"{what}: {', '.join(sorted(names)[:5])}{more}"] if names else []

@@ -1,0 +1,441 @@
+from __future__ import annotations
+
+import pickle
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+
+from mixtree.errors import InputError, StorageError, StudyLocked
+from mixtree.search import Trial
+from mixtree.storage import schema, sql
+from mixtree.storage.base import Outcome, StudyRecord
+from mixtree.storage.sql import SqlStorage, open_storage
+from mixtree.trainer import Evaluation
+
+RECORD = StudyRecord("mine", seed=1, init_seed=2, budget=100, config={"a": 1})
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "studies.db"
+
+
+@pytest.fixture
+def storage(file: Path) -> Iterator[SqlStorage]:
+    with closing(SqlStorage(file)) as storage:
+        storage.create(RECORD)
+        yield storage
+
+
+def fill(storage: SqlStorage, name: str = "mine") -> None:
+    trials = [Trial((index,), np.array([0.25, 0.75]), 10, phase="search") for index in range(3)]
+    storage.begin_round(name, 0, trials)
+    storage.finish(name, [Outcome(trial.path, Evaluation(0.5, 0.1)) for trial in trials[:2]])
+
+
+# ----------------------------------------------------------------------------- a file for any SQL tool
+
+
+def test_another_process_finds_all_of_it(storage: SqlStorage, file: Path) -> None:
+    fill(storage)
+    with closing(open_storage(file)) as other:
+        assert other.load("mine").config == {"a": 1}
+        assert [each.trial.path for each in other.nodes("mine")] == [(0,), (1,), (2,)]
+
+
+def test_the_tables_are_readable(storage: SqlStorage, file: Path) -> None:
+    fill(storage)
+    with closing(sqlite3.connect(file)) as plain:
+        assert plain.execute("SELECT study, phase, nodes, steps FROM spend").fetchall() == [
+            ("mine", "search", 2, 20)
+        ]
+        rows = plain.execute("SELECT path, height, mixture, status, value FROM nodes ORDER BY id").fetchall()
+        assert rows == [
+            ("0", 1, "[0.25, 0.75]", "done", 0.5),
+            ("1", 1, "[0.25, 0.75]", "done", 0.5),
+            ("2", 1, "[0.25, 0.75]", "pending", None),
+        ]
+        assert plain.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert plain.execute("SELECT value FROM mixtree WHERE key = 'version'").fetchone() == (
+            str(schema.VERSION),
+        )
+
+
+def test_a_closed_file_is_whole_by_itself(file: Path) -> None:
+    storage = SqlStorage(file)
+    storage.create(RECORD)
+    fill(storage)
+    storage.close()
+    assert [each.name for each in file.parent.iterdir()] == ["studies.db"]  # no journal beside it
+    moved = file.rename(file.parent / "moved.db")
+    with closing(SqlStorage(moved)) as again:
+        assert len(again.nodes("mine")) == 3
+
+
+def test_a_round_is_written_whole_or_not_at_all(storage: SqlStorage) -> None:
+    fill(storage)
+    trials = [Trial((5,), np.array([1.0]), 1), Trial((0,), np.array([1.0]), 1)]  # (0,) is there and done
+    with pytest.raises(StorageError, match="cannot write to .*studies.db"):
+        storage.begin_round("mine", 1, trials)
+    assert [each.trial.path for each in storage.nodes("mine")] == [(0,), (1,), (2,)]
+
+
+def test_outcomes_are_written_whole_or_not_at_all(storage: SqlStorage, monkeypatch: Any) -> None:
+    fill(storage)
+    before = storage.nodes("mine")
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(SqlStorage, "_store_predictions", fail)
+    with pytest.raises(RuntimeError):
+        storage.finish("mine", [Outcome((2,), Evaluation(0.1))])
+    assert storage.nodes("mine")[2].outcome is None
+    assert len(before) == 3
+
+
+def test_many_predictions_at_once(storage: SqlStorage) -> None:
+    trials = [Trial((index,), np.array([1.0]), 1) for index in range(1500)]
+    storage.begin_round("mine", 0, trials)
+    storage.finish(
+        "mine", [Outcome(each.path, Evaluation(0.0, 0.0, np.array([each.path[0]]))) for each in trials]
+    )
+    storage.copy("mine", "copy")
+    for name in ("mine", "copy"):
+        for record in storage.nodes(name):
+            assert record.outcome is not None
+            assert record.outcome.evaluation.predictions is not None
+            assert record.outcome.evaluation.predictions.tolist() == [record.trial.path[0]]
+
+
+def test_a_study_deleted_by_another_process_is_gone_here_too(storage: SqlStorage, file: Path) -> None:
+    fill(storage)
+    with closing(SqlStorage(file)) as other:
+        other.delete("mine")
+        other.create(replace(RECORD, name="another"))
+        fill(other, "another")
+    with pytest.raises(StorageError, match="there is no study 'mine' in .*; its studies: 'another'"):
+        storage.load("mine")
+    storage.create(RECORD)
+    assert storage.load("mine").budget == 100
+    assert storage.nodes("mine") == []
+
+
+def test_deleting_leaves_nothing_behind(storage: SqlStorage, file: Path) -> None:
+    fill(storage)
+    models = storage.checkpoints("mine")
+    assert models is not None
+    models.write((), {"w": np.ones(2)})
+    with storage.lock("mine"):
+        pass
+    storage.delete("mine")
+    assert not list(file.parent.glob("*.lock"))
+    assert not list(file.parent.glob("*.checkpoints/*"))
+
+
+def test_a_storage_travels_to_other_processes(storage: SqlStorage) -> None:
+    with closing(pickle.loads(pickle.dumps(storage))) as other:
+        assert other.load("mine").seed == 1
+        assert other.checkpoints("mine").url == storage.checkpoints("mine").url  # type: ignore[union-attr]
+
+
+# ------------------------------------------------------------------------- versions and other programs
+
+
+def version(file: Path, value: str) -> None:
+    with closing(sqlite3.connect(file)) as plain:
+        plain.execute("UPDATE mixtree SET value = ?", (value,))
+        plain.commit()
+
+
+def test_a_newer_version_is_refused(storage: SqlStorage, file: Path) -> None:
+    storage.close()
+    version(file, str(schema.VERSION + 1))
+    before = file.read_bytes()
+    with pytest.raises(
+        StorageError, match=r"studies.db was written by a newer mixtree \(schema \d+.*: upgrade"
+    ):
+        SqlStorage(file)
+    assert file.read_bytes() == before
+
+
+def test_a_version_that_is_no_number(storage: SqlStorage, file: Path) -> None:
+    storage.close()
+    version(file, "x")
+    with pytest.raises(StorageError, match="does not say which version"):
+        SqlStorage(file)
+
+
+NEXT = [
+    "ALTER TABLE studies ADD COLUMN colour VARCHAR",
+    "UPDATE studies SET colour = 'green'",
+    "CREATE TABLE extra (id INTEGER)",
+]
+
+
+def test_an_older_version_is_brought_up(storage: SqlStorage, file: Path, monkeypatch: Any) -> None:
+    fill(storage)
+    storage.close()
+    monkeypatch.setattr(schema, "MIGRATIONS", {schema.VERSION + 1: NEXT[:1], schema.VERSION + 2: NEXT[1:]})
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 2)
+    for _ in range(2):  # the second time there is nothing to do
+        with closing(SqlStorage(file)) as again:
+            assert len(again.nodes("mine")) == 3
+    with closing(sqlite3.connect(file)) as plain:
+        assert plain.execute("SELECT colour FROM studies").fetchall() == [("green",)]
+        assert plain.execute("SELECT value FROM mixtree").fetchone() == (str(schema.VERSION),)
+
+
+def test_a_migration_that_fails_changes_nothing(storage: SqlStorage, file: Path, monkeypatch: Any) -> None:
+    storage.close()
+    monkeypatch.setattr(schema, "MIGRATIONS", {schema.VERSION + 1: [*NEXT, "ALTER TABLE nothing"]})
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+    with pytest.raises(StorageError, match=r"cannot open .*studies.db: .*syntax error"):
+        SqlStorage(file)
+    monkeypatch.undo()
+    with closing(sqlite3.connect(file)) as plain:
+        tables = {name for (name,) in plain.execute("SELECT name FROM sqlite_master")}
+        assert "extra" not in tables
+        assert "colour" not in [row[1] for row in plain.execute("PRAGMA table_info(studies)")]
+    with closing(SqlStorage(file)) as again:
+        assert again.load("mine").budget == 100
+
+
+def test_tables_half_made_are_not_left_behind(file: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(schema, "_SPEND_VIEW", "CREATE VIEW spend AS nonsense")
+    with pytest.raises(StorageError, match="syntax error"):
+        SqlStorage(file)
+    monkeypatch.undo()
+    with closing(SqlStorage(file)) as storage:
+        storage.create(RECORD)
+
+
+@pytest.mark.parametrize("table", ["studies", "users", "spend"])
+def test_another_programs_file_is_left_alone(file: Path, table: str) -> None:
+    with closing(sqlite3.connect(file)) as plain:
+        plain.execute(f"CREATE TABLE {table} (id INTEGER)")
+        plain.commit()
+    with pytest.raises(
+        StorageError, match=rf"studies.db holds tables of another program \({table}\): choose"
+    ):
+        SqlStorage(file)
+    with closing(sqlite3.connect(file)) as plain:
+        assert [name for (name,) in plain.execute("SELECT name FROM sqlite_master")] == [table]
+
+
+def test_a_file_that_is_no_database(file: Path) -> None:
+    file.write_bytes(b"a letter to a friend, long enough for a header " * 100)
+    with pytest.raises(StorageError, match=r"cannot open .*studies.db: file is not a database"):
+        SqlStorage(file)
+    assert file.read_bytes().startswith(b"a letter")
+
+
+def test_a_damaged_database_is_told(storage: SqlStorage, file: Path) -> None:
+    fill(storage)
+    storage.close()
+    with file.open("r+b") as raw:
+        raw.seek(4096)
+        raw.write(b"\xff" * (file.stat().st_size - 4096))
+    with pytest.raises(StorageError, match=r"cannot (open|read) .*studies.db: .*malformed"):  # noqa: SIM117
+        with closing(SqlStorage(file)) as broken:
+            broken.nodes("mine")
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"cannot put a database at .*x.db: there is no folder .*no"):
+        SqlStorage(tmp_path / "no" / "x.db")
+
+
+def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=rf"cannot open {tmp_path}: unable to open database file"):
+        SqlStorage(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("nonsense://x/y", "no database URL"),
+        ("://", "no database URL"),
+        ("mysql+nodriver://x/y", "no database URL"),
+    ],
+)
+def test_an_url_that_is_none(url: str, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        SqlStorage(url)
+
+
+def test_a_driver_that_is_missing(monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg2", None)
+    with pytest.raises(StorageError, match="needs the driver 'psycopg2': pip install it"):
+        SqlStorage("postgresql+psycopg2://x/y")
+
+
+def test_a_password_is_not_told(monkeypatch: Any) -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(StorageError) as caught:
+        SqlStorage("postgresql+psycopg://me:secret@127.0.0.1:1/base")
+    assert "cannot open postgresql+psycopg://me:***@127.0.0.1:1/base" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+# ------------------------------------------------------------------------------------- other processes
+
+
+HOLD = """
+import sqlite3, sys, time
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute(sys.argv[2])
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(file: Path) -> Iterator[Any]:
+    processes = []
+
+    def hold(statement: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLD, str(file), statement],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield hold
+    for process in processes:
+        process.communicate("")
+
+
+def test_a_database_locked_by_another_process(
+    storage: SqlStorage, file: Path, holder: Any, monkeypatch: Any
+) -> None:
+    storage.close()
+    monkeypatch.setattr(sql, "_BUSY_SECONDS", 0.2)
+    with closing(SqlStorage(file)) as mine:
+        held = holder("BEGIN IMMEDIATE")
+        assert mine.load("mine").budget == 100  # readers do not wait
+        with closing(SqlStorage(file)) as other:
+            assert other.nodes("mine") == []
+        started = time.monotonic()
+        for write in (
+            lambda: mine.add_event("mine", "x", "y"),
+            lambda: fill(mine),
+            lambda: mine.update("mine", status="finished"),
+        ):
+            with pytest.raises(
+                StorageError,
+                match=r"cannot write to .*studies.db: another process has held it locked for 0.2 s",
+            ):
+                write()
+        assert time.monotonic() - started >= 0.6  # it did wait
+        held.communicate("")
+        mine.add_event("mine", "x", "y")
+
+
+def test_a_new_file_locked_by_another_process(file: Path, holder: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(sql, "_BUSY_SECONDS", 0.2)
+    holder("BEGIN EXCLUSIVE")
+    with pytest.raises(StorageError, match=r"cannot open .*studies.db: another process has held it locked"):
+        SqlStorage(file)
+
+
+LOCK = """
+import sys
+from mixtree.storage.sql import SqlStorage
+with SqlStorage(sys.argv[1]).lock("mine"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_study_held_by_another_process_until_it_dies(storage: SqlStorage, file: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", LOCK, str(file)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    with pytest.raises(
+        StudyLocked,
+        match=r"study 'mine' in .*studies.db is being run by another process: wait for it or stop it",
+    ):
+        storage.lock("mine").__enter__()
+    with pytest.raises(StudyLocked):
+        storage.delete("mine")
+    process.kill()
+    process.communicate()
+    with storage.lock("mine"):
+        pass
+
+
+def test_a_lock_that_cannot_be_made(storage: SqlStorage, file: Path) -> None:
+    (file.parent / "studies.db.1.lock").mkdir()
+    with pytest.raises(StorageError, match=r"cannot lock study 'mine': .*studies.db.1.lock: Is a directory"):
+        storage.lock("mine").__enter__()
+
+
+MAKE = """
+import sys
+from mixtree.storage.base import StudyRecord
+from mixtree.storage.sql import SqlStorage
+print("ready", flush=True)
+sys.stdin.readline()
+storage = SqlStorage(sys.argv[1])
+storage.create(StudyRecord(sys.argv[2], 0, 0, 1))
+"""
+
+
+def test_processes_that_make_a_file_at_the_same_time(file: Path) -> None:
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", MAKE, str(file), str(number)], **pipes) for number in range(3)
+    ]
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in processes:
+        process.communicate()
+    assert [process.returncode for process in processes] == [0] * 3
+    with closing(SqlStorage(file)) as storage:
+        assert sorted(each.name for each in storage.studies()) == ["0", "1", "2"]
+
+
+# ---------------------------------------------------------------------------------- full and read-only
+
+
+def test_a_full_disk_is_told(storage: SqlStorage) -> None:
+    with storage._engine.connect() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 2}")
+    with pytest.raises(StorageError, match=r"cannot write to .*studies.db: database or disk is full"):  # noqa: PT012
+        for number in range(100):
+            storage.add_event("mine", "x", "y" * 1000 * number)
+    assert storage.load("mine").budget == 100
+
+
+def test_a_read_only_file_is_told(storage: SqlStorage) -> None:
+    @sa.event.listens_for(storage._engine, "checkout")
+    def only_read(connection: Any, *_: Any) -> None:  # root may write anywhere: refuse it in SQLite itself
+        connection.execute("PRAGMA query_only = ON")
+
+    with pytest.raises(
+        StorageError, match=r"cannot write to .*studies.db: attempt to write a readonly database"
+    ):
+        storage.add_event("mine", "x", "y")
+    assert storage.load("mine").budget == 100
