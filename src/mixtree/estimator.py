@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ from mixtree.errors import DataError, InputError
 from mixtree.fitting import DEFAULT_POLICY, FitOptions, make_setting, prepare
 from mixtree.models import ModelOptions, make_trainer
 from mixtree.study import run
+from mixtree.tree import Tree
 
 ONLY = "all"
 """The name of the source when the user names none."""
@@ -69,15 +71,15 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any = None, *, source: Any = None, X_val: Any = None, y_val: Any = None) -> Self:
         """Find the mixture and the model.
 
-        ``X`` and ``y`` are the rows of all sources, with ``source`` saying where each comes from; or ``X`` is a
-        dictionary ``{name: (X, y)}``. ``X_val`` and ``y_val`` are the target's rows; without them a part of the
-        rows (``validation_fraction``) is set aside. Without ``source`` there is one source.
+        ``X`` and ``y`` are the rows of all sources, with ``source`` saying where each comes from; or ``X`` is
+        a dictionary ``{name: (X, y)}``. ``X_val`` and ``y_val`` are the target's rows; without them a part of
+        the rows (``validation_fraction``) is set aside. Without ``source`` there is one source.
         """
         X, y, source = _joined(X, y, source)
         if y is None:
             raise ValueError("This estimator requires y to be passed, but the target y is None.")
         seed = self._seed()
-        features, labels = self._read(X, y)
+        X, labels = self._read(X, y)
         groups = np.full(len(labels), ONLY) if source is None else np.asarray(source).astype(str)
         if groups.shape != (len(labels),):
             raise DataError(
@@ -85,17 +87,16 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             )
         self._constant = self._single_label(labels)
         if self._constant is not None:
-            return self._fit_constant(features)
+            return self._fit_constant()
         if X_val is None:
             train, held = self._split(labels, seed)
             validation = (_rows(X, held), labels[held])
             X, labels, groups = _rows(X, train), labels[train], groups[train]
-            features = _rows(features, train)
         else:
             if y_val is None:
                 raise DataError("X_val needs its labels: give y_val too")
-            validation = (X_val, self._encode(np.asarray(y_val)))
-        self._fit_scaling(X, features)
+            validation = (self._read_more(X_val), self._encode(np.asarray(y_val)))
+        self._fit_scaling(X)
         sources = self._sources(X, labels, groups, validation)
         self._fit_sources(sources, seed)
         return self
@@ -160,7 +161,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     # -- data ---------------------------------------------------------------------------------------------
 
     def _read(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
-        """Checked features (None for tables, which are read as they are) and encoded labels."""
+        """Checked features and encoded labels; tables are taken as they are."""
         self._is_table = _is_table(X)
         if self._is_table:
             frame = as_frame(X)
@@ -169,7 +170,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             labels = np.asarray(y)
             if len(labels) != len(frame):
                 raise DataError(f"X has {len(frame)} rows but y has {len(labels)}")
-            return None, self._encode_labels(labels)
+            return frame, self._encode_labels(labels)
         X, y = validate_data(
             self,
             X,
@@ -182,27 +183,27 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         )
         return X, self._encode_labels(np.asarray(y))
 
-    def _fit_scaling(self, X: Any, features: Any) -> None:
+    def _read_more(self, X: Any) -> Any:
+        """Checked features of rows like those in fit."""
         if self._is_table:
-            self._preprocessor, self._scaler = Preprocessor.fit(as_frame(X)), None
-        else:
-            self._preprocessor = None
-            self._scaler = StandardScaler(with_mean=not hasattr(features, "tocsr")).fit(features)
+            return as_frame(X)
+        return validate_data(self, X, reset=False, accept_sparse="csr", dtype=np.float64)
 
-    def _features(self, X: Any, *, check: bool) -> Any:
+    def _fit_scaling(self, X: Any) -> None:
+        self._scaler: Any
         if self._is_table:
-            assert self._preprocessor is not None
-            return self._preprocessor.transform(as_frame(X))
-        if check:
-            X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=np.float64)
-        scaled = X if self._scaler is None else self._scaler.transform(X)
-        return scaled.astype(np.float32)
+            self._scaler = Preprocessor.fit(X)
+        else:
+            self._scaler = StandardScaler(with_mean=not hasattr(X, "tocsr")).fit(X)
+
+    def _features(self, X: Any) -> Any:
+        return self._scaler.transform(X).astype(np.float32)
 
     def _sources(
         self, X: Any, labels: NDArray[Any], groups: NDArray[Any], validation: tuple[Any, NDArray[Any]]
     ) -> Sources:
-        x = self._features(X, check=True)
-        held = Rows(self._features(validation[0], check=True), validation[1])
+        x = self._features(X)
+        held = Rows(self._features(validation[0]), validation[1])
         names = tuple(dict.fromkeys(groups.tolist()))
         parts = tuple(Rows(x[groups == name], labels[groups == name]) for name in names)
         return Sources(names, parts, held, self._class_count())
@@ -229,11 +230,13 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
 
     # -- what differs -------------------------------------------------------------------------------------
 
+    @abstractmethod
     def _encode_labels(self, y: NDArray[Any]) -> NDArray[Any]:
-        raise NotImplementedError
+        """Labels as numbers; remembers how."""
 
+    @abstractmethod
     def _encode(self, y: NDArray[Any]) -> NDArray[Any]:
-        raise NotImplementedError
+        """Further labels as the same numbers."""
 
     def _class_count(self) -> int:
         return 0
@@ -241,12 +244,12 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     def _single_label(self, labels: NDArray[Any]) -> Any:
         return None
 
-    def _fit_constant(self, features: Any) -> Self:
-        raise NotImplementedError
+    def _fit_constant(self) -> Self:
+        raise AssertionError("only a classifier can have a single label")
 
     def _scores(self, X: Any) -> NDArray[Any]:
         check_is_fitted(self)
-        x = self._features(X, check=True)
+        x = self._features(self._read_more(X))
         predictor: Any = self._predictor
         return np.asarray(predictor.predict(self._state, x), dtype=np.float64)
 
@@ -263,12 +266,12 @@ class MixtureClassifier(ClassifierMixin, _MixtureEstimator):  # type: ignore[mis
         """Probabilities of the classes in ``classes_``."""
         check_is_fitted(self)
         if self._constant is not None:
-            rows = self._features(X, check=True).shape[0]
-            return np.ones((rows, 1))
+            return np.ones((self._read_more(X).shape[0], 1))
         return self._scores(X)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of every row."""
+        check_is_fitted(self)
         found: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
         return found
 
@@ -289,12 +292,9 @@ class MixtureClassifier(ClassifierMixin, _MixtureEstimator):  # type: ignore[mis
     def _single_label(self, labels: NDArray[Any]) -> Any:
         return self.classes_[0] if len(self.classes_) == 1 else None
 
-    def _fit_constant(self, features: Any) -> Self:
+    def _fit_constant(self) -> Self:
         """One class only: there is nothing to learn and nothing to search."""
-        self._scaler = self._preprocessor = None
-        if self._is_table:
-            raise InputError(f"y has one class only, {self._constant!r}: there is nothing to learn")
-        self.mixture_, self.tree_, self.history_ = {}, None, []
+        self.mixture_, self.tree_, self.history_ = {}, Tree(), []
         self.baselines_, self.verdict_, self.best_score_ = {}, None, float("nan")
         return self
 
@@ -343,7 +343,7 @@ def _is_number(kind: Any) -> bool:
 
 def _joined(X: Any, y: Any, source: Any) -> tuple[Any, Any, Any]:
     """A dictionary of sources as one table with the source of every row."""
-    if not isinstance(X, Mapping):
+    if not isinstance(X, Mapping) or hasattr(X, "tocsr"):  # a DOK array is a mapping too
         return X, y, source
     if y is not None or source is not None:
         raise InputError("give {name: (X, y)} alone, or X, y and source; not both")

@@ -1,0 +1,162 @@
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from mixtree.data.synthetic import synthetic
+from mixtree.errors import DataError, InputError
+from mixtree.estimator import MixtureClassifier, MixtureRegressor
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return synthetic(rows=300, validation=150, test=1000, alpha=[0.8, 0.1, 0.1], seed=3)
+
+
+def flat(problem):
+    rows = problem.sources.rows
+    x, y = np.concatenate([part.x for part in rows]), np.concatenate([part.y for part in rows])
+    return x, y, np.repeat(problem.sources.names, problem.sources.sizes)
+
+
+def fitted(problem, **options):
+    x, y, source = flat(problem)
+    validation = problem.sources.validation
+    model = MixtureClassifier("linear", budget=300, steps=10, **options)
+    return model.fit(x, y, source=source, X_val=validation.x, y_val=validation.y)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [MixtureClassifier, MixtureRegressor])
+def test_scikit_learns_own_checks(kind):
+    results = check_estimator(kind(budget=600), on_fail=None, on_skip=None)
+    failed = {each["check_name"]: str(each["exception"]) for each in results if each["status"] == "failed"}
+    assert failed == {}
+    assert len(results) > 40
+
+
+def test_it_finds_the_mixture_and_says_what_it_did(problem):
+    model = fitted(problem)
+    assert set(model.mixture_) == set(problem.sources.names)
+    assert sum(model.mixture_.values()) == pytest.approx(1)
+    assert sum(model.spent_.values()) == 300
+    assert model.history_[-1]["spent"] == 300
+    assert 0.5 < model.best_score_ <= 1
+    assert model.verdict_ is None
+    assert model.predict_proba(problem.test.x).shape == (1000, 2)
+    assert model.score(problem.test.x, problem.test.y) > 0.6
+
+
+def test_baselines_are_trained_on_request(problem):
+    model = fitted(problem, baselines=("uniform", "importance"))
+    assert set(model.baselines_) == {"uniform", "importance"}
+    assert all(0 < score <= 1 for score in model.baselines_.values())
+
+
+def test_a_dictionary_of_sources_is_the_same(problem):
+    x = {
+        name: (rows.x, rows.y) for name, rows in zip(problem.sources.names, problem.sources.rows, strict=True)
+    }
+    validation = problem.sources.validation
+    model = MixtureClassifier("linear", budget=300, steps=10).fit(x, X_val=validation.x, y_val=validation.y)
+    assert model.mixture_ == fitted(problem).mixture_
+    with pytest.raises(InputError, match="not both"):
+        model.fit(x, validation.y)
+
+
+def test_labels_of_any_kind(problem):
+    x, y, source = flat(problem)
+    validation = problem.sources.validation
+    words = np.array(["no", "yes"])
+    model = MixtureClassifier("linear", budget=60)
+    model.fit(x, words[y], source=source, X_val=validation.x, y_val=words[validation.y])
+    assert set(model.predict(problem.test.x)) <= {"no", "yes"}
+    with pytest.raises(DataError, match="'maybe'"):
+        model.fit(x, words[y], source=source, X_val=validation.x[:1], y_val=["maybe"])
+
+
+def test_pandas_polars_numpy_and_sparse_agree(problem):
+    x, y, source = flat(problem)
+    names = [f"c{i}" for i in range(x.shape[1])]
+    forms = [x, pd.DataFrame(x, columns=names), pl.DataFrame(x, schema=names)]
+    scores = []
+    for form in forms:
+        model = MixtureClassifier("linear", budget=60).fit(form, y, source=source)
+        scores.append(model.predict_proba(form))
+    assert np.array_equal(scores[0], scores[1])
+    assert np.array_equal(scores[0], scores[2])
+    thin = MixtureClassifier("linear", budget=60).fit(sparse.csr_array(x), y, source=source)
+    assert thin.predict_proba(sparse.csr_array(x)).shape == (len(x), 2)
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_tables_with_text_columns_are_encoded(frame):
+    random = np.random.default_rng(0)
+    colour = random.choice(["red", "green", "blue"], 400)
+    table = frame({"colour": colour, "size": random.normal(size=400)})
+    y = (colour == "red").astype(int)
+    model = MixtureClassifier("linear", budget=300).fit(table, y, source=random.choice(["a", "b"], 400))
+    assert model.score(table, y) > 0.95
+
+
+def test_pickle_clone_and_no_training_rows_inside(problem):
+    model = fitted(problem)
+    data = pickle.dumps(model)
+    again = pickle.loads(data)
+    assert np.array_equal(again.predict_proba(problem.test.x), model.predict_proba(problem.test.x))
+    with pytest.raises(NotFittedError):
+        clone(model).predict(problem.test.x)
+    large = synthetic(rows=20_000, validation=150, test=10, seed=3)
+    assert len(pickle.dumps(fitted(large))) < 2 * len(data)
+
+
+def test_pipeline_and_grid_search(problem):
+    x, y, source = flat(problem)
+    pipeline = make_pipeline(MinMaxScaler(), MixtureClassifier("linear", budget=60))
+    pipeline.fit(x, y, mixtureclassifier__source=source)
+    assert pipeline.predict(x).shape == y.shape
+    grid = GridSearchCV(MixtureClassifier("linear", budget=60), {"lr": [0.01, 0.1]}, cv=2, n_jobs=2)
+    grid.fit(x, y, source=source)
+    assert grid.best_params_["lr"] in (0.01, 0.1)
+
+
+def test_other_models_behind_the_same_door(problem):
+    x, y, source = flat(problem)
+    model = MixtureClassifier(GaussianNB(), budget=60).fit(x, y, source=source)
+    assert model.score(x, y) > 0.5
+
+
+def test_regression_in_the_units_of_y():
+    problem = synthetic(classes=0, rows=400, validation=100, test=500, seed=1)
+    x, y, source = flat(problem)
+    model = MixtureRegressor("linear", budget=600).fit(x, 1000 + 50 * y, source=source)
+    assert model.score(problem.test.x, 1000 + 50 * problem.test.y) > 0.2
+    assert model.metric_ == "rmse"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"source": ["a"]}, "one source per row"),
+        ({"X_val": np.zeros((2, 10))}, "y_val"),
+    ],
+)
+def test_wrong_input_is_explained(problem, options, message):
+    x, y, _ = flat(problem)
+    with pytest.raises(DataError, match=message):
+        MixtureClassifier("linear", budget=60).fit(x, y, **options)
+
+
+def test_the_same_random_state_gives_the_same_model(problem):
+    one, two = fitted(problem, random_state=5), fitted(problem, random_state=5)
+    assert np.array_equal(one.predict_proba(problem.test.x), two.predict_proba(problem.test.x))
