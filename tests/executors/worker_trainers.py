@@ -30,7 +30,7 @@ class Trainer(ReferenceTrainer):
         self.seed, self.marker = derive_seed(SEED, at), marker
 
     def describe(self) -> dict[str, Any]:
-        return {"lr": self.lr}
+        return {"type": "Trainer", "lr": self.lr}  # all of them count as one and the same
 
     def train(self, jobs: Sequence[Job[ReferenceState]]) -> list[ReferenceState]:
         if any(job.seed == self.seed for job in jobs) and self._due():

@@ -74,7 +74,7 @@ def _table(summaries: list[Summary]) -> Table:
             if weight >= 0.005
         )
         style = "green" if each.score == best else ""
-        score = f"{each.score:.4f} ± {each.sd:.4f}" if each.repeats > 1 else f"{each.score:.4f}"
+        score = f"{each.score:.3f} ± {each.sd:.3f}" if each.repeats > 1 else f"{each.score:.3f}"
         table.add_row(
             each.algorithm, score, mixture, f"{each.spent:.0f}", f"{each.seconds:.1f}s", style=style
         )

@@ -21,7 +21,9 @@ def add_to(app: typer.Typer) -> None:
 def reproduce(
     experiment: Annotated[
         str,
-        typer.Argument(help="allstate, wine-price, wine-quartile, amazon, flights (needs no download) or all."),
+        typer.Argument(
+            help="allstate, wine-price, wine-quartile, amazon, flights (needs no download), all."
+        ),
     ],
     authors_settings: Annotated[
         bool, typer.Option("--authors-settings", help="The authors' ν, ρ, η, λ and way to search.")

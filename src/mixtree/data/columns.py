@@ -164,7 +164,8 @@ def _categorical(column: pl.Series, found: str, rules: Rules) -> tuple[Column, l
     told: list[str] = []
     text = as_text(column)
     known = text.drop_nulls()
-    counts = known.value_counts(name="rows").sort(["rows", name], descending=[True, False])
+    counts = known.alias("level").value_counts(name="rows")
+    counts = counts.sort(["rows", "level"], descending=[True, False])
     least = rules.least(len(column))
     if counts.height == len(known) >= _ID_ROWS:
         return _dropped(name, found, f"every value is different (an id or free text, e.g. {known[0]!r})")
@@ -175,7 +176,7 @@ def _categorical(column: pl.Series, found: str, rules: Rules) -> tuple[Column, l
     if not kept.height and not (missing and counts.height):
         return _dropped(name, found, f"no value is seen in {least:,} training rows (e.g. {known[0]!r})")
     if kind_of(column.dtype) == "text":
-        told += _suspicions(counts.to_series(0))
+        told += _suspicions(name, counts["level"])
     rare = kept.height < counts.height
     extra = " + rare" * rare + " + missing" * missing
     done = Column(
@@ -184,16 +185,15 @@ def _categorical(column: pl.Series, found: str, rules: Rules) -> tuple[Column, l
         found,
         f"one-hot: {kept.height:,} level{'s' * (kept.height != 1)}{extra}",
         missing=missing,
-        levels=tuple(sorted(kept.to_series(0))),
+        levels=tuple(kept["level"].sort()),
         rare=rare,
         boolean=column.dtype == pl.Boolean,
     )
     return done, told
 
 
-def _suspicions(levels: pl.Series) -> Iterator[str]:
+def _suspicions(name: str, levels: pl.Series) -> Iterator[str]:
     """What a text column may have been meant to be."""
-    name = levels.name
     bare = levels.str.replace_all(_LOOKS, "").cast(pl.Float64, strict=False)
     plain = levels.cast(pl.Float64, strict=False)
     if len(levels) >= 5 and 10 * bare.null_count() <= len(levels):

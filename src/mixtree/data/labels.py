@@ -80,20 +80,9 @@ class Labels:
             )
         return codes.to_physical().to_numpy().astype(np.int64)
 
-    def notes(self, codes: Mapping[str, NDArray[Any]], *, validation: str) -> list[str]:
-        """Which sources, and whether the validation rows, lack a class."""
-        if self.classes is None:
-            return []
-        found = []
-        for where, part in codes.items():
-            absent = [label for place, label in enumerate(self.classes) if not np.any(part == place)]
-            if absent and where == validation:
-                found.append(
-                    f"{where} has no row of class {names(absent, most=5)}: the score says nothing about it"
-                )
-            elif absent:
-                found.append(f"{where} has no row of class {names(absent, most=5)}")
-        return found
+    def absent(self, codes: NDArray[Any]) -> list[Label]:
+        """The classes that none of these class numbers is of."""
+        return [label for place, label in enumerate(self.classes or ()) if not np.any(codes == place)]
 
 
 def alike(columns: Mapping[str, pl.Series]) -> dict[str, pl.Series]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from mixtree.data.frames import as_frame, as_text, kind_of
+from mixtree.data.labels import alike
 from mixtree.data.readers import names, read_table
 from mixtree.data.specs import Table, TableSpec
 from mixtree.errors import DataError
@@ -20,12 +21,53 @@ MOST_SOURCES = 1000
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Part:
-    """Rows of one role: their table, label column and, for training rows, source names."""
+    """Rows of one role: their table, their labels and, of training rows, the names of their sources."""
 
+    where: str
     frame: pl.DataFrame
     label: pl.Series
-    where: str
     source: pl.Series | None = None
+
+
+def read_parts(spec: TableSpec, told: list[str]) -> dict[str, Part]:
+    """The rows of every role ("training", then "validation" and "test", or "target") that have a label.
+
+    The label columns of all roles are of one type. What should be known of the files is told.
+    """
+    training = _training(spec, told)
+    parts = {"training": training, **_target(spec, training)}
+    columns = alike({role: part.label for role, part in parts.items()})
+    return {role: _labelled(part, columns[role], role, told) for role, part in parts.items()}
+
+
+def features_of(spec: TableSpec, parts: Mapping[str, Part], told: list[str]) -> list[str]:
+    """The columns to learn from: those of the training tables that the target has too."""
+    training, judge, *others = parts.values()
+    used = {spec.label, spec.source_col, spec.group_col}
+    unknown = [name for name in spec.drop if name not in training.frame.columns]
+    if unknown:
+        raise DataError(f"no column {names(unknown)} to drop; there are {names(training.frame.columns)}")
+    mine = [name for name in training.frame.columns if name not in used and name not in set(spec.drop)]
+    if "" in mine:
+        told.append("the column without a name (a saved row index?) is dropped")
+        mine.remove("")
+    absent = [name for name in mine if name not in judge.frame.columns]
+    if absent:
+        told.append(f"column {names(absent)} is not in {judge.where}: dropped")
+    features = [name for name in mine if name not in absent]
+    if not features:
+        raise DataError(
+            f"{judge.where} has none of the feature columns of the training tables ({names(mine) or 'none'});"
+            " rows to train and rows to judge must have the same columns"
+        )
+    extra = [n for n in judge.frame.columns if n and n not in used and n not in training.frame.columns]
+    if extra:
+        told.append(f"column {names(extra)} of {judge.where} is in no training table: ignored")
+    for other in others:
+        lacking = [name for name in features if name not in other.frame.columns]
+        if lacking:
+            raise DataError(f"{other.where}: column {names(lacking, most=len(lacking))} is missing")
+    return features
 
 
 def _open(table: Table, what: str, text: Iterable[str] = ()) -> tuple[str, pl.DataFrame]:
@@ -46,28 +88,27 @@ def _require(frame: pl.DataFrame, column: str, role: str, where: str) -> None:
     raise DataError(f"{where}: no {role} column {column!r}; {hint}")
 
 
-def training_part(spec: TableSpec, told: list[str]) -> Part:
-    tables = spec.sources
-    opened = [_open(table, "training" if name is None else f"source {name!r}") for name, table in tables]
+def _training(spec: TableSpec, told: list[str]) -> Part:
+    tables = [("training" if name is None else f"source {name!r}", table) for name, table in spec.sources]
+    opened = [_open(table, what) for what, table in tables]
     mixed = _text_somewhere([frame for _, frame in opened])
     if mixed:
-        # What is text in one file is text in all, before leading zeros of codes are lost.
-        opened = [
-            _open(table, where.partition(" ")[0] if name is None else f"source {name!r}", mixed)
-            for (name, table), (where, _) in zip(tables, opened, strict=True)
-        ]
+        told.append(f"column {names(sorted(mixed))} is text in one training table: treated as text in all")
+        # Read again as text, before leading zeros of codes are lost.
+        opened = [_open(table, what, mixed) for what, table in tables]
     sources = []
-    for (name, _), (where, frame) in zip(tables, opened, strict=True):
+    for (name, _), (where, frame) in zip(spec.sources, opened, strict=True):
         _require(frame, spec.label, "label", where)
         sources.append(_source_names(spec, name, frame, where))
     source = pl.concat(sources)
-    frame = _joined(opened, told)
-    count = source.n_unique()
-    if count > MOST_SOURCES:
+    if source.n_unique() > MOST_SOURCES:
         raise DataError(
-            f"source column {spec.source_col!r} has {count:,} different values; is it the right column?"
+            f"source column {spec.source_col!r} has {source.n_unique():,} different values; name the column"
+            " that says where a row comes from"
         )
-    return Part(frame, frame[spec.label], "training", source)
+    where = opened[0][0] if len(opened) == 1 else "training"
+    frame = _joined(opened, told)
+    return Part(where, frame, frame[spec.label], source)
 
 
 def _text_somewhere(frames: Sequence[pl.DataFrame]) -> set[str]:
@@ -87,8 +128,8 @@ def _source_names(spec: TableSpec, name: str | None, frame: pl.DataFrame, where:
     if column.null_count():
         row = (column.is_null().arg_max() or 0) + 1
         raise DataError(
-            f"{where}: source column {spec.source_col!r} is missing in {column.null_count():,} rows (first: data"
-            f" row {row:,}); fill it in. Words such as NA, null and None mean missing"
+            f"{where}: source column {spec.source_col!r} is missing in {column.null_count():,} rows (first in"
+            f" data row {row:,}); fill it in. Words such as NA, null and None mean missing"
         )
     return column.cast(pl.Categorical).alias("source")
 
@@ -106,14 +147,15 @@ def _joined(opened: Sequence[tuple[str, pl.DataFrame]], told: list[str]) -> pl.D
             told.append(f"column {name!r} is not in {', '.join(lacking)}: its values count as missing there")
         types[name] = _common_type(name, having)
     return pl.concat(
-        [
-            frame.select(
-                (pl.col(name) if name in frame.columns else pl.lit(None)).cast(types[name]).alias(name)
-                for name in every
-            )
-            for _, frame in opened
-        ]
+        [pl.DataFrame([_cast(frame, name, types[name]) for name in every]) for _, frame in opened]
     )
+
+
+def _cast(frame: pl.DataFrame, name: str, dtype: pl.DataType) -> pl.Series:
+    if name not in frame.columns:
+        return pl.Series(name, [None], dtype=dtype).new_from_index(0, frame.height)
+    column = frame.get_column(name)
+    return as_text(column) if dtype == pl.String else column.cast(dtype)
 
 
 def _common_type(name: str, having: Mapping[str, pl.DataType]) -> pl.DataType:
@@ -146,47 +188,18 @@ def _target(spec: TableSpec, training: Part) -> dict[str, Part]:
         for column, use in ((spec.group_col, "group"), (spec.time_col, "time")):
             if column is not None:
                 _require(frame, column, use, where)
-        parts[role] = Part(frame, frame[spec.label], where)
+        parts[role] = Part(where, frame, frame[spec.label])
     return parts
 
 
 def _labelled(part: Part, label: pl.Series, role: str, told: list[str]) -> Part:
-    """The part with its label in the common type, without the rows that have none."""
+    """The part with these labels, without the rows that have none."""
     missing = label.is_null()
     count = int(missing.sum())
     if count == len(label):
         raise DataError(f"{part.where}: every row lacks the label {label.name!r}; is it the right file?")
     if not count:
-        return Part(part.frame, label, part.where, part.source)
+        return Part(part.where, part.frame, label, part.source)
     told.append(f"{count:,} of {len(label):,} {role} rows have no (finite) label {label.name!r}: left out")
     source = None if part.source is None else part.source.filter(~missing)
-    return Part(part.frame.filter(~missing), label.drop_nulls(), part.where, source)
-
-
-def _features(spec: TableSpec, training: Part, parts: Mapping[str, Part], told: list[str]) -> list[str]:
-    """The columns to learn from: those of the training tables that the target has too."""
-    used = {spec.label, spec.source_col, spec.group_col}
-    unknown = [name for name in spec.drop if name not in training.frame.columns]
-    if unknown:
-        raise DataError(f"no column {names(unknown)} to drop; there are {names(training.frame.columns)}")
-    mine = [name for name in training.frame.columns if name not in used and name not in set(spec.drop)]
-    if "" in mine:
-        told.append("the column without a name (a saved row index?) is dropped")
-        mine.remove("")
-    judge, *others = parts.values()
-    absent = [name for name in mine if name not in judge.frame.columns]
-    if absent:
-        told.append(f"column {names(absent)} is not in {judge.where}: dropped")
-    features = [name for name in mine if name not in absent]
-    if not features:
-        raise DataError(
-            f"{judge.where} shares no column with the training tables but the label; they have {names(mine)}"
-        )
-    extra = [n for n in judge.frame.columns if n not in training.frame.columns and n not in used and n]
-    if extra:
-        told.append(f"column {names(extra)} of {judge.where} is in no training table: ignored")
-    for other in others:
-        lacking = [name for name in features if name not in other.frame.columns]
-        if lacking:
-            raise DataError(f"{other.where}: column {names(lacking, most=len(lacking))} is missing")
-    return features
+    return Part(part.where, part.frame.filter(~missing), label.drop_nulls(), source)

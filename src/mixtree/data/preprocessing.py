@@ -24,7 +24,7 @@ from scipy.sparse import csr_array, hstack
 from mixtree.data.columns import Column, Rules, inspect, levels_as_codes, values_of
 from mixtree.data.dates import date_parts
 from mixtree.data.frames import as_frame
-from mixtree.data.readers import names
+from mixtree.data.readers import names, pick
 from mixtree.errors import DataError, InputError
 
 FILE = "preprocessing.json"
@@ -178,7 +178,7 @@ class Preprocessor:
                 f"{where}: the model needs column{'s' * (len(absent) > 1)} {names(absent, most=len(absent))};"
                 f" the table has {names(frame.columns)}"
             )
-        return frame.select(self.needed)
+        return pick(frame, self.needed)
 
     def _encode(self, block: pl.DataFrame, where: str) -> _Parts:
         raw = _raw(self._kept, block, where)

@@ -11,7 +11,7 @@ import codecs
 import csv
 import gzip
 import io
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +78,12 @@ def read_table(
     absent = [name for name in columns if name not in frame.columns]
     if absent:
         raise DataError(f"{path}: no column {names(absent)}; it has {names(frame.columns)}")
-    return frame.select(columns)
+    return pick(frame, columns)
+
+
+def pick(frame: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:
+    """These columns of a frame, by their very names: ``select`` would take ``*`` and ``^a.*$`` for patterns."""
+    return pl.DataFrame([frame.get_column(name) for name in columns])
 
 
 def names(words: Collection[object], *, most: int = 20) -> str:

@@ -66,8 +66,8 @@ def _check(spec: TableSpec) -> None:
         )
     if (spec.val is None) == (spec.target is None):
         raise InputError(
-            "give validation rows of the target: a file of its own (val, --val) or a file to be split (target,"
-            " --target), one of the two"
+            "give validation rows of the target: a file of their own (val, --val) or a file to be split"
+            " (target, --target), one of the two"
         )
     if spec.target is not None and spec.test is not None:
         raise InputError("the rows of target that do not validate are the test: leave out test (--test)")

@@ -6,7 +6,7 @@ Everything that is learnt (types, medians, scales, levels, classes) is learnt fr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from mixtree.data.columns import Column, values_of
 from mixtree.data.frames import kind_of
-from mixtree.data.labels import Label, Labels, alike
+from mixtree.data.labels import Label, Labels
 from mixtree.data.leakage import Keys, Overlap, find_leakage
-from mixtree.data.parts import Part, features_of, labelled, read_target, read_training
+from mixtree.data.parts import Part, features_of, read_parts
 from mixtree.data.preprocessing import Preprocessor
-from mixtree.data.readers import names, read_table
+from mixtree.data.readers import names, pick, read_table
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.specs import TableSpec
 from mixtree.data.splits import split_rows
@@ -54,12 +54,85 @@ class TableData:
         return self.preprocessor.columns
 
 
-XXX
+def load_tables(spec: TableSpec, *, seed: int = 0) -> TableData:
+    """Reads the files of a spec and makes them ready; ``seed`` is of the target's split only."""
+    told: list[str] = []
+    parts = read_parts(spec, told)
+    labels = Labels.learn(parts["training"].label, task=spec.task, classes=spec.classes)
+    y = {role: labels.encode(part.label, where=part.where) for role, part in parts.items()}
+    features = features_of(spec, parts, told)
+    training = parts.pop("training")
+    preprocessor = Preprocessor.fit(
+        pick(training.frame, features),
+        rare_below=spec.rare_below,
+        max_levels=spec.max_levels,
+        sparse=spec.sparse,
+        where=training.where,
+    )
+    told += preprocessor.warnings
+    rows = _rows_by_source(spec, training)
+    frame = _compact(training.frame, preprocessor)
+    del training  # the table as it was read: from here on there is room for the features
+    judges = {role: _Judge.of(part, preprocessor, y[role]) for role, part in parts.items()}
+    if "target" in judges:
+        judges = _split(spec, parts["target"], judges["target"], seed)
+    leakage = _leakage(Keys.of(preprocessor.keys(frame), y["training"]), rows, judges)
+    ready = {
+        name: Rows(preprocessor.transform(frame, rows=index), y["training"][index])
+        for name, index in rows.items()
+    }
+    told += _notes(labels, ready, judges["validation"].rows)
+    told += [str(overlap) for overlap in leakage]
+    validation, classes = judges["validation"].rows, len(labels.classes or ())
+    sources = Sources(tuple(ready), tuple(ready.values()), validation, classes)
+    test = judges["test"].rows if "test" in judges else None
+    return TableData(sources, test, preprocessor, labels, leakage, tuple(told))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Judge:
+    """Rows that judge models, and the keys by which they are found elsewhere."""
+
+    rows: Rows
+    keys: Keys
+
+    @classmethod
+    def of(cls, part: Part, preprocessor: Preprocessor, y: NDArray[Any]) -> _Judge:
+        x = preprocessor.transform(part.frame, where=part.where)
+        return cls(Rows(x, y), Keys.of(preprocessor.keys(part.frame, where=part.where), y))
+
+    def take(self, index: NDArray[Any]) -> _Judge:
+        return _Judge(self.rows.take(index), self.keys.take(index))
+
+
+def _split(spec: TableSpec, part: Part, judge: _Judge, seed: int) -> dict[str, _Judge]:
+    first, rest = split_rows(
+        judge.rows.y,
+        spec.val_frac,
+        seed=seed,
+        groups=None if spec.group_col is None else part.frame[spec.group_col],
+        times=None if spec.time_col is None else part.frame[spec.time_col],
+        where=part.where,
+    )
+    return {"validation": judge.take(first), "test": judge.take(rest)}
+
+
+def _rows_by_source(spec: TableSpec, training: Part) -> dict[str, NDArray[np.int64]]:
+    """Positions of every source's rows; sources in the order given, or of their names."""
+    assert training.source is not None
+    source = training.source
+    found = source.cast(pl.String).unique().sort().to_list()
+    given = [name for name, _ in spec.sources if name is not None]
+    lost = [name for name in given if name not in found]
+    if lost:
+        raise DataError(f"source {names(lost)} has no labelled row: leave it out or give it some")
+    return {name: np.flatnonzero((source == name).to_numpy()) for name in given or found}
+
 
 def _compact(frame: pl.DataFrame, preprocessor: Preprocessor) -> pl.DataFrame:
     """The columns that become features, text in a form that takes a quarter of the room."""
     kept = {column.name: column for column in preprocessor.columns if column.kind != "dropped"}
-    frame = frame.select(kept)
+    frame = pick(frame, kept)
     for name, column in kept.items():
         if kind_of(frame.schema[name]) == "text":
             values = values_of(column, frame[name], where="training")
@@ -67,28 +140,23 @@ def _compact(frame: pl.DataFrame, preprocessor: Preprocessor) -> pl.DataFrame:
     return frame
 
 
-def _rows_by_source(source: pl.Series, tables: list[tuple[str | None, Table]]) -> dict[str, Any]:
-    """Positions of every source's rows; sources in the order given, or of their names."""
-    given = [name for name, _ in tables if name is not None]
-    found = source.cast(pl.String).unique().sort().to_list()
-    lost = [name for name in given if name not in found]
-    if lost:
-        raise DataError(f"source {names(lost)} has no labelled row: leave it out or give it some")
-    return {name: np.flatnonzero((source == name).to_numpy()) for name in given or found}
+def _leakage(
+    keys: Keys, rows: Mapping[str, NDArray[np.int64]], judges: Mapping[str, _Judge]
+) -> tuple[Overlap, ...]:
+    sources = {name: keys.take(index) for name, index in rows.items()}
+    return find_leakage(sources, {role: judge.keys for role, judge in judges.items()})
 
 
-def _split_target(
-    spec: TableSpec, part: _Part, rows: Rows, keys: Keys, seed: int
-) -> tuple[dict[str, Rows], dict[str, Keys]]:
-    first, rest = split_rows(
-        rows.y,
-        spec.val_frac,
-        seed=seed,
-        groups=None if spec.group_col is None else part.frame[spec.group_col],
-        times=None if spec.time_col is None else part.frame[spec.time_col],
-        where=part.where,
-    )
-    cut = {"validation": first, "test": rest}
-    return {role: rows.take(index) for role, index in cut.items()}, {
-        role: keys.take(index) for role, index in cut.items()
-    }
+def _notes(labels: Labels, sources: Mapping[str, Rows], validation: Rows) -> list[str]:
+    """Which classes a source or the validation rows lack, and which sources are tiny."""
+    told = [f"source {name!r} has one row only" for name, rows in sources.items() if len(rows) == 1]
+    if labels.classes is None:
+        return told
+    for name, rows in sources.items():
+        absent = labels.absent(rows.y)
+        if absent:
+            told.append(f"source {name!r} has no row of class {names(absent, most=5)}")
+    absent = labels.absent(validation.y)
+    if absent:
+        told.append(f"validation has no row of class {names(absent, most=5)}: scores say nothing about it")
+    return told

@@ -10,7 +10,7 @@ from mixtree.data.sources import Problem
 from mixtree.events import Listener
 from mixtree.experiments.comparison import Rules, Run, Summary, compare, summarise
 from mixtree.metrics import as_metric
-from mixtree.trainers.reference import ReferenceTrainer
+from mixtree.trainers.mlp import MlpTrainer
 
 BATCH_SIZE = 50
 
@@ -52,5 +52,5 @@ def run_demo(
     return runs, summarise(runs)
 
 
-def _trainer(problem: Problem) -> ReferenceTrainer:
-    return ReferenceTrainer(problem.sources, hidden=(128, 128, 128), lr=0.1, batch_size=BATCH_SIZE)
+def _trainer(problem: Problem) -> MlpTrainer:
+    return MlpTrainer(problem.sources, hidden=(128, 128, 128), lr=0.1, batch_size=BATCH_SIZE)

@@ -3,8 +3,9 @@
  *
  * A layer's weights (in x out) are kept in panels of two vectors' width: panel after panel, row after row, with
  * zeros up to a whole number of vectors. Every product then is one micro-kernel that reads one operand as
- * contiguous vectors and broadcasts the other, keeps its tile of the result in registers, and ends with
- * result = keep * start + scale * sum: adding a bias, and W <- (1 - lr decay) W - lr gradient, cost nothing extra.
+ * contiguous vectors, broadcasts the other, and keeps its tile of the result in registers. It ends with
+ * result = keep * start + sum, so that biases, ReLU and, with delta scaled by -lr, the whole update of plain SGD,
+ * W <- (1 - lr decay) W - lr gradient, come with it.
  *
  * This file includes itself once per number type and instruction set; the best set is chosen at run time, so a
  * library that was built on one machine runs on any machine of its architecture. NaN and infinity propagate

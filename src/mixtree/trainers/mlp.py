@@ -7,7 +7,7 @@ numbers never depend on the models beside it.
 
 Why a compiled kernel: with 100 features, three hidden layers of 128, batches of 50 and one thread, a step
 took about 350 µs in a tidy torch loop, 180 µs in numpy over BLAS, 110 µs with eight models batched in torch,
-and 83 µs in the kernel, close to four fifths of the processor's peak. ``benchmarks/mlp.py`` measures it again.
+and 83 µs in the kernel, near four fifths of the processor's peak. ``benchmarks/mlp.py`` measures it again.
 
 CSR features are never made dense: with plain SGD and no weight decay, a step reads and writes only the rows
 of the first layer whose columns occur in the batch. Momentum, Adam, weight decay and clipping read or change
@@ -173,8 +173,8 @@ class MlpTrainer:
         return MlpState(parameters, moments, 0, self.sampler.start(seed))
 
     def train(self, jobs: Sequence[Job[MlpState]]) -> list[MlpState]:
-        # All batches are drawn before the first model is trained: after a long computation, the first lines of
-        # Python run several times slower.
+        # All batches are drawn before the first model is trained: right after a long computation, Python
+        # itself runs several times slower for a while.
         drawn = [
             self.sampler.draw(
                 job.mixture, job.steps * self.batch_size, seed=job.seed, cursor=job.state.cursor

@@ -76,6 +76,14 @@ class EagerEngine:
         self.recipe = recipe
         self.micro = recipe.batch_size
         """Rows per forward pass: the whole batch, halved each time memory runs out."""
+        group = recipe.replica.fresh["groups"][0]
+        self.plain = (
+            type(recipe.replica.optimizer) is torch.optim.SGD
+            and len(recipe.replica.fresh["groups"]) == 1
+            and not (group["momentum"] or group["weight_decay"] or group["maximize"])
+            and (recipe.clip_norm, recipe.amp, recipe.replica.scheduler) == (None, None, None)
+        )
+        """Whether a step is p ← p − η·g and no more."""
 
     def train(self, jobs: Sequence[TorchJob]) -> list[TorchState]:
         return [self._until_it_fits(job) for job in jobs]
@@ -97,7 +105,10 @@ class EagerEngine:
         try:
             with seeded(job.seed, recipe.device):
                 for pieces in self._steps(rows):
-                    self._step(pieces, job.lr_scale)
+                    if self.plain and len(pieces) == 1:
+                        self._plain_step(pieces[0], job.lr_scale)
+                    else:
+                        self._step(pieces, job.lr_scale)
             return replica.capture(cursor)
         finally:
             replica.optimizer.zero_grad(set_to_none=True)
@@ -111,6 +122,19 @@ class EagerEngine:
         for chosen in rows:
             starts = range(0, len(chosen), micro)
             yield [next(table.batches(chosen[None, start : start + micro])) for start in starts]
+
+    def _plain_step(self, piece: Batch, lr_scale: float) -> None:
+        """The same as below without what an optimizer does besides, a quarter of a small model's time."""
+        inputs, y, weight = piece
+        total = self.recipe.objective.total(call(self.recipe.replica.module, inputs), y, weight)
+        group = self.recipe.replica.optimizer.param_groups[0]
+        trained = [parameter for parameter in group["params"] if parameter.requires_grad]
+        gradients = torch.autograd.grad(total, trained, allow_unused=True)
+        slope = -group["lr"] * lr_scale
+        with torch.no_grad():
+            for parameter, gradient in zip(trained, gradients, strict=True):
+                if gradient is not None:
+                    parameter.add_(gradient, alpha=slope)
 
     def _step(self, pieces: list[Batch], lr_scale: float) -> None:
         replica = self.recipe.replica

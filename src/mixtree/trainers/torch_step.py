@@ -48,8 +48,8 @@ def compile_step(
     Every gradient goes into its target: target ← keep·target + share·gradient, (keep, share) given by
     ``rule`` from the settings; in one operation with the matrix product that gives the gradient where there
     is one. ``finish`` adds what comes after from the nodes of ``extras`` and settings.
-    Parameters at the places ``transposed`` are used by their transpose alone: they, and their targets as given,
-    lie transposed in memory.
+    Parameters at the places ``transposed`` are used by their transpose alone: they, and their targets as
+    given, lie transposed in memory.
     """
     fixed = _fixed(gradient, [*parameters, *buffers])
     graph = fx.Graph()
@@ -101,7 +101,7 @@ def _fixed(gradient: Gradient, tensors: Sequence[Tensor]) -> dict[fx.Node, Tenso
 
 
 def _row_of_ones(gradient: Gradient, place: int) -> Tensor:
-    """Ones ([models,] 1, batch size), for sums over the rows of a batch; labels are ([models,] batch size)."""
+    """Ones ([models,] 1, batch size), for sums over the rows of a batch; labels have no 1 in the middle."""
     labels = gradient.inputs[place + 1].meta["val"]
     dtype = gradient.inputs[0].meta["val"].dtype
     return torch.ones(*labels.shape, dtype=dtype, device=labels.device).unsqueeze(-2)
@@ -184,6 +184,8 @@ def _emit(graph: fx.Graph, node: fx.Node, nodes: Nodes) -> fx.Node:
         product = graph.call_function(torch.mm, arguments[1:])
         return graph.call_method("add_", (product, arguments[0]))
     if (reused := _reusable(node)) is not None:
+        if node.target in _BACKWARD:
+            return graph.call_function(_BACKWARD[node.target], arguments, {"grad_input": nodes[reused]})
         ordered = sorted(arguments, key=lambda each: each is not nodes[reused])
         return graph.call_method(f"{name}_", tuple(ordered))
     if name in ("view", "expand"):
@@ -196,13 +198,18 @@ def _emit(graph: fx.Graph, node: fx.Node, nodes: Nodes) -> fx.Node:
 
 def _reusable(node: fx.Node) -> fx.Node | None:
     """The argument in whose memory the result may be put: made by an operation, and needed by nobody else."""
-    if node.target not in _IN_PLACE or node.kwargs:
+    if node.target not in (*_IN_PLACE, *_BACKWARD) or node.kwargs:
         return None
-    for each in node.all_input_nodes:
+    for each in node.all_input_nodes[:1] if node.target in _BACKWARD else node.all_input_nodes:
         if each.target in _MAKERS and len(each.users) == 1 and layout(each) == layout(node):
             return each
     return None
 
 
 _IN_PLACE = (aten.relu.default, aten.sigmoid.default, aten.tanh.default, aten.add.Tensor)
+_BACKWARD = {
+    aten.threshold_backward.default: aten.threshold_backward.grad_input,
+    aten.sigmoid_backward.default: aten.sigmoid_backward.grad_input,
+    aten.tanh_backward.default: aten.tanh_backward.grad_input,
+}
 _MAKERS = (aten.mm.default, aten.addmm.default, aten.bmm.default, aten.add.Tensor)

@@ -81,13 +81,6 @@ class Layout:
             return [views]
         return [{name: view[place] for name, view in views.items()} for place in range(self.models)]
 
-    def copies(self, flat: Tensor) -> list[dict[str, Tensor]]:
-        """The parameters of each model, in memory of its own: a state must not keep its neighbours alive."""
-        if self.models == 1:
-            return [{name: view.contiguous() for name, view in self.views(flat.clone()).items()}]
-        plain = torch.contiguous_format
-        return [{name: x.clone(memory_format=plain) for name, x in row.items()} for row in self.rows(flat)]
-
 
 class Program:
     """A compiled training step of ``models`` models at once, with the memory that it works in."""
@@ -293,7 +286,7 @@ class Program:
             norm = torch.linalg.vector_norm(self.second)
             self.second.mul_((bound / (norm + 1e-6)).clamp_max(1.0))
             return
-        views = [view.flatten(1) for view in self.layout.views(self.second).values()]
+        views = [view.flatten(1) for view in self.layout.stored(self.second).values()]
         norms = torch.stack([torch.linalg.vector_norm(view, dim=1) for view in views])
         scale = (bound / (torch.linalg.vector_norm(norms, dim=0) + 1e-6)).clamp_max(1.0)[:, None]
         for view in views:
@@ -338,9 +331,14 @@ class Program:
             kept = {name: x for name, x in self.own.state[self.parameter].items() if x is not None}
         elif self.momentum:
             kept = {"momentum_buffer": self.second}
-        memories = {name: self.layout.copies(flat) for name, flat in kept.items() if name not in _COUNTS}
+        memories = {
+            name: [_copies(row) for row in self.layout.rows(flat)]
+            for name, flat in kept.items()
+            if name not in _COUNTS
+        }
         captured = []
-        for place, (state, moved) in enumerate(zip(states, self.layout.copies(self.flat), strict=True)):
+        for place, state in enumerate(states):
+            moved = _copies(self.rows[place])
             tensors = {**state.tensors, **moved}
             for name in self.buffers & self.held.keys():
                 tensors[name] = (self.held[name] if self.models == 1 else self.held[name][place]).clone()
@@ -372,10 +370,9 @@ def _check(replica: Replica, table: Table) -> None:
         optimizer.step()
 
 
-def _gradient_only(graph: fx.Graph, nodes: Nodes) -> None:
-    parts = [part for part in nodes.gradients if part is not None]
-    for own, part in zip(nodes.extras, parts, strict=True):
-        graph.call_method("copy_", (own, part.value))
+def _copies(row: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A model's parameters in memory of their own: a state must not keep its neighbours alive."""
+    return {name: each.clone(memory_format=torch.contiguous_format) for name, each in row.items()}
 
 
 def _kept(states: Sequence[Mapping[str, Any]]) -> Any:

@@ -44,9 +44,8 @@ def walk(partition: str, sources: int, *, heights: int, paths: int) -> Decay:
             found = [cell.diameter(2), cell.diameter(1)]
             diameters[:, height] = np.maximum(diameters[:, height], found)
             children = rule.split(cell, derive_seed(index, (height,)))
-            if not children:
-                break
-            cell = children[choose(len(children))]
+            if children:  # none: as small as floating point allows
+                cell = children[choose(len(children))]
     return Decay(partition, sources, diameters[0], diameters[1])
 
 

@@ -77,7 +77,7 @@ def section(*, quick: bool) -> Section:
         Finding(
             "steps per node within a real budget",
             f"λ(1) < Λ = {number(_BUDGET)}",
-            f"in {sum(min(each.full) < _BUDGET for each in cases)} of {len(cases)} problems in natural units",
+            f"in {sum(min(each.full) < _BUDGET for each in cases)} of {len(cases)} problems in their own units",
             all(min(each.full) < _BUDGET for each in cases),
         ),
     )

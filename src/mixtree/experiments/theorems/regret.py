@@ -177,10 +177,11 @@ def _fit(budgets: NDArray[np.int64], regrets: _Floats, begin: int) -> float:
 
 def curve(shape: Shape, mode: _Mode, *, problems: int, most: int) -> Curve:
     """The search on so many random α*."""
-    if mode == "exponential":
-        budgets = _STEPS * 4 ** np.arange(2, 2 + math.ceil(math.log2(most) * 1.5), dtype=np.int64)
-    else:
-        budgets = _STEPS * 2 ** np.arange(4, math.ceil(math.log2(most)) + 1, dtype=np.int64)
+    steps = schedule(shape, mode)
+    doublings = np.arange(math.ceil(math.log2(most)) - 3, dtype=np.int64)
+    # From the first budgets that pay for an expansion; exponential λ needs a wide range to go deep.
+    begin, base = max(16 * _STEPS, steps(0) + 2 * steps(1)), 8 if mode == "exponential" else 2
+    budgets = begin * base**doublings
     rng = np.random.default_rng(7)
     bests = rng.dirichlet(np.ones(shape.sources), size=problems)
     regrets = [simulate(shape, mode, best, budgets, seed=seed) for seed, best in enumerate(bests)]
