@@ -81,6 +81,7 @@ class EagerEngine:
             type(recipe.replica.optimizer) is torch.optim.SGD
             and len(recipe.replica.fresh["groups"]) == 1
             and not (group["momentum"] or group["weight_decay"] or group["maximize"])
+            and isinstance(group["lr"], float)
             and (recipe.clip_norm, recipe.amp, recipe.replica.scheduler) == (None, None, None)
         )
         """Whether a step is p ← p − η·g and no more."""
