@@ -52,13 +52,13 @@ def compare(tables: list[Path], values: Values) -> None:
             raise InputError(f"--{flag.replace('_', '-')} is for mixtree fit; compare does not have it")
     spec, options = table_spec(tables, values), fit_options(values)
     data = [load_tables(spec, seed=seed + repeat) for repeat in range(repeats)]
-    prepared = prepare(data[0].sources, options)
+    prepared = prepare(data[0].problem_sources, options)
     print_plan(Console(stderr=True), data[0], prepared)
-    chosen, setting = prepared.chosen, make_setting(data[0].sources, options, prepared.chosen)
-    names = data[0].sources.names
+    chosen, setting = prepared.chosen, make_setting(data[0].problem_sources, options, prepared.chosen)
+    names = data[0].problem_sources.names
     algorithms = _algorithms(values.get("algorithms"), names)
     rules = Rules(chosen.budget, chosen.steps, chosen.metric, setting.options, chosen.batch_size)
-    problems = [Problem("table", each.sources, each.test) for each in data]
+    problems = [Problem("table", each.problem_sources, each.test) for each in data]
     model = ModelOptions(lr=options.lr, batch_size=chosen.batch_size, class_weight=options.class_weight)
 
     def trainer(problem: Problem) -> Any:

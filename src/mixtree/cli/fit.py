@@ -91,8 +91,8 @@ def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_da
     console = Console(stderr=True)
     spec = table_spec(tables, values)
     arrays, preprocessor = _initial(values.get("init"))
-    data = load_tables(spec, seed=values.get("seed", 0), preprocessor=preprocessor)
-    prepared = prepare(data.sources, fit_options(values, init=arrays))
+    data = load_tables(spec, seed=values.get("seed", 0))
+    prepared = prepare(data.problem_sources, fit_options(values, init=arrays))
     print_plan(console, data, prepared)
     if values.get("dry_run"):
         if values.get("json"):
@@ -235,7 +235,7 @@ def _recipe(tables: list[Path], values: Values, data: TableData, prepared: Prepa
             "budget": chosen.budget,
             "unit": "steps",
         },
-        "rows": dict(zip(data.sources.names, data.sources.sizes.tolist(), strict=True)),
+        "rows": dict(zip(data.problem_sources.names, data.problem_sources.sizes.tolist(), strict=True)),
     }
 
 
@@ -246,7 +246,7 @@ def _write(
     from mixtree.modelfolder import write_model
 
     trainer: Any = prepared.trainer
-    metric, validation, test = prepared.chosen.metric, data.sources.validation, data.test
+    metric, validation, test = prepared.chosen.metric, data.problem_sources.validation, data.test
     val_score = metric(validation.y, trainer.predict(result.state, validation.x))
     test_score = None if test is None else metric(test.y, trainer.predict(result.state, test.x))
     options = prepared.options
@@ -255,10 +255,10 @@ def _write(
         "policy": options.policy,
         "label": values["label"],
         "classes": None if data.classes is None else list(data.classes),
-        "sources": list(data.sources.names),
+        "sources": list(data.problem_sources.names),
         "model": {
             "name": options.model,
-            "features": data.sources.features,
+            "features": data.problem_sources.features,
             "lr": options.lr,
             "batch_size": prepared.chosen.batch_size,
         },
@@ -272,12 +272,12 @@ def _write(
         "spent": result.spent,
         "unspent": result.unspent,
         "rows": {
-            "sources": dict(zip(data.sources.names, data.sources.sizes.tolist(), strict=True)),
+            "sources": dict(zip(data.problem_sources.names, data.problem_sources.sizes.tolist(), strict=True)),
             "validation": len(validation),
             "test": 0 if test is None else len(test),
         },
         "seed": options.seed,
-        "data": data_fingerprint(data.sources),
+        "data": data_fingerprint(data.problem_sources),
         "warnings": [*data.warnings, *result.warnings],
         "verdict": None,
     }
@@ -292,11 +292,11 @@ def _finite(value: float | None) -> float | None:
 def print_plan(console: Any, data: TableData, prepared: Prepared) -> None:
     """What was read, how it is treated, and what was chosen for the user; on stderr."""
     sizes = ", ".join(
-        f"{name} {size}" for name, size in zip(data.sources.names, data.sources.sizes, strict=True)
+        f"{name} {size}" for name, size in zip(data.problem_sources.names, data.problem_sources.sizes, strict=True)
     )
     test = f", {len(data.test)} test" if data.test is not None else ""
     console.print(
-        f"[bold]rows[/bold]: {sizes}; {len(data.sources.validation)} validation{test}", highlight=False
+        f"[bold]rows[/bold]: {sizes}; {len(data.problem_sources.validation)} validation{test}", highlight=False
     )
     kinds: dict[str, list[str]] = {}
     for column in data.columns:
@@ -304,7 +304,7 @@ def print_plan(console: Any, data: TableData, prepared: Prepared) -> None:
     for kind, names in kinds.items():
         shown = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
         console.print(f"[bold]{kind}[/bold]: {shown}", highlight=False, markup=True)
-    console.print(f"[bold]features[/bold]: {data.sources.features} columns after encoding", highlight=False)
+    console.print(f"[bold]features[/bold]: {data.problem_sources.features} columns after encoding", highlight=False)
     for warning in data.warnings:
         console.print(f"warning: {warning}", style="yellow", highlight=False, markup=False)
     for note in prepared.chosen.notes:
@@ -315,10 +315,10 @@ def dry_run(data: TableData, prepared: Prepared) -> dict[str, Any]:
     """What --dry-run --json prints."""
     chosen = prepared.chosen
     return {
-        "rows": dict(zip(data.sources.names, data.sources.sizes.tolist(), strict=True)),
-        "validation": len(data.sources.validation),
+        "rows": dict(zip(data.problem_sources.names, data.problem_sources.sizes.tolist(), strict=True)),
+        "validation": len(data.problem_sources.validation),
         "test": None if data.test is None else len(data.test),
-        "features": data.sources.features,
+        "features": data.problem_sources.features,
         "classes": None if data.classes is None else list(data.classes),
         "columns": {column.name: column.kind for column in data.columns},
         "policy": prepared.options.policy,
