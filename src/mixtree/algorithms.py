@@ -12,7 +12,9 @@ from mixtree import baselines
 from mixtree.data.sources import Sources
 from mixtree.errors import InputError
 from mixtree.matching import importance_weighted, mmd_mixture
+from mixtree.metrics import Metric
 from mixtree.partition import PARTITIONS
+from mixtree.policies import FOLDS, LEAST_TARGET_ROWS, Auto, AutoSetting, with_folds
 from mixtree.schedules import Schedule
 from mixtree.search import Search, TreeSearch
 from mixtree.simplex import Mixture, as_mixture
@@ -45,6 +47,9 @@ class Setting:
     data: Sources | None = None
     """The rows, for algorithms that look at them before they start."""
     batch_size: int = 50
+    metric: Metric | None = None
+    use_target_rows: bool = True
+    """Whether a policy that may train on the target's rows is allowed to."""
 
 
 def make_search(algorithm: str, setting: Setting) -> Search:
@@ -58,6 +63,8 @@ def make_search(algorithm: str, setting: Setting) -> Search:
     name, suffix = _split(algorithm)
     if name in MIXMATCH and suffix in ("", "commit"):
         return _tree_search(MIXMATCH[name], setting, commit=suffix == "commit")
+    if algorithm == "auto":
+        return _auto(setting)
     if suffix == "commit":
         raise _unknown(algorithm, setting)
     if (setting.minimum is not None or setting.maximum is not None) and name not in ("validation", "genie"):
@@ -65,12 +72,19 @@ def make_search(algorithm: str, setting: Setting) -> Search:
             f"{algorithm}: minimum and maximum weights bound a search, and this baseline's mixture is fixed; "
             f"leave them out or choose one of {', '.join(MIXMATCH)}"
         )
-    count, budget, decay = len(setting.names), setting.budget, suffix == "decay"
+    search = _baseline(name, setting, decay=suffix == "decay")
+    if search is None:
+        raise _unknown(algorithm, setting)
+    return search
+
+
+def _baseline(name: str, setting: Setting, *, decay: bool) -> Search | None:
+    count, budget = len(setting.names), setting.budget
     if name == "uniform":
         return baselines.uniform(count, budget=budget, decay=decay)
     if name == "pooled":
         if len(setting.sizes) != count:
-            raise InputError(f"{algorithm}: {len(setting.sizes)} source sizes but there are {count} sources")
+            raise InputError(f"{name}: {len(setting.sizes)} source sizes but there are {count} sources")
         return baselines.pooled(setting.sizes, budget=budget, decay=decay)
     if name == "validation":
         return baselines.validation(count, budget=budget, decay=decay)
@@ -91,9 +105,9 @@ def make_search(algorithm: str, setting: Setting) -> Search:
         source = name.removeprefix("only:")
         if source not in setting.names:
             known = ", ".join(map(repr, setting.names))
-            raise InputError(f"{algorithm}: unknown source {source!r}; the sources are {known}")
+            raise InputError(f"{name}: unknown source {source!r}; the sources are {known}")
         return baselines.only(setting.names.index(source), count, budget=budget, decay=decay)
-    raise _unknown(algorithm, setting)
+    return None
 
 
 def _split(algorithm: str) -> tuple[str, str]:
@@ -105,12 +119,37 @@ def _split(algorithm: str) -> tuple[str, str]:
 
 
 def training_sources(algorithm: str, setting: Setting) -> Sources:
-    """The sources that an algorithm trains on: as they are, or with importance weights on their rows."""
+    """The sources that an algorithm trains on: as they are, with row weights, or with folds of the target."""
     data = _data(setting, algorithm)
+    if algorithm == "auto" and _uses_folds(setting):
+        return with_folds(data)
     if _split(algorithm)[0] != "importance":
         return data
     steps = _classifier_steps(setting)
     return importance_weighted(data, steps=steps, batch_size=setting.batch_size, seed=setting.seed)
+
+
+def _auto(setting: Setting) -> Auto:
+    if setting.minimum is not None or setting.maximum is not None:
+        raise InputError(
+            f"auto: minimum and maximum weights need a tree search; choose one of {', '.join(MIXMATCH)}"
+        )
+    return Auto(
+        AutoSetting(
+            setting.sizes,
+            setting.budget,
+            _data(setting, "auto"),
+            FOLDS if _uses_folds(setting) else 0,
+            metric=setting.metric,
+            use_target_rows=setting.use_target_rows,
+            seed=setting.seed,
+        )
+    )
+
+
+def _uses_folds(setting: Setting) -> bool:
+    rows = 0 if setting.data is None else len(setting.data.validation)
+    return setting.use_target_rows and rows >= LEAST_TARGET_ROWS
 
 
 def _classifier_steps(setting: Setting) -> int:
@@ -135,7 +174,7 @@ def known_algorithms(names: Sequence[str]) -> list[str]:
         "genie",
     ]
     searches = [name + suffix for name in MIXMATCH for suffix in ("", "+commit")]
-    return [*searches, *(name + suffix for name in mixing for suffix in ("", "+decay")), "fine-tune"]
+    return ["auto", *searches, *(name + suffix for name in mixing for suffix in ("", "+decay")), "fine-tune"]
 
 
 def _tree_search(partition: str, setting: Setting, *, commit: bool) -> TreeSearch:

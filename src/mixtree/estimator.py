@@ -148,7 +148,6 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     def _baseline(self, name: str, sources: Sources, prepared: Any) -> float:
         """The validation score of a baseline at the same budget, outside the study's own."""
         setting = make_setting(sources, prepared.options, prepared.chosen)
-        setting = _with_data(setting, sources)
         trainer: Any = make_trainer(
             self.estimator,
             training_sources(name, setting),
@@ -315,12 +314,6 @@ class MixtureRegressor(RegressorMixin, _MixtureEstimator):  # type: ignore[misc]
     def _encode(self, y: NDArray[Any]) -> NDArray[Any]:
         encoded: NDArray[Any] = (np.asarray(y, dtype=np.float64) - self._centre) / self._spread
         return encoded
-
-
-def _with_data(setting: Any, sources: Sources) -> Any:
-    from dataclasses import replace
-
-    return replace(setting, data=sources)
 
 
 def _is_table(X: Any) -> bool:

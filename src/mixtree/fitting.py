@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mixtree.algorithms import MIXMATCH, Setting, make_search
+from mixtree.algorithms import Setting, make_search, training_sources
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, InputError
 from mixtree.events import Listener
@@ -68,6 +68,8 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
         value = getattr(options, name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise InputError(f"{name.replace('_', ' ')} must be a whole number of at least 1; got {value!r}")
+    if isinstance(options.seed, bool) or not isinstance(options.seed, int) or options.seed < 0:
+        raise InputError(f"a seed must be a whole number of at least 0; got {options.seed!r}")
     rows, notes = int(sources.sizes.sum()), []
     batch_size = options.batch_size or int(min(50, max(1, rows // 10)))
     per = batch_size if options.unit == "samples" else 1
@@ -153,15 +155,16 @@ class Prepared:
 def prepare(sources: Sources, options: FitOptions) -> Prepared:
     """Everything that can fail before training fails here."""
     chosen = choose(options, sources)
-    if options.use_target_rows == "auto" and options.policy in MIXMATCH:
+    if options.use_target_rows == "auto" and options.policy != "auto":
         raise InputError(
             f"policy {options.policy!r} never trains on the target's rows; leave use_target_rows out"
         )
-    search = make_search(options.policy, make_setting(sources, options, chosen))
+    setting = make_setting(sources, options, chosen)
+    search = make_search(options.policy, setting)
     model = ModelOptions(
         lr=options.lr, batch_size=chosen.batch_size, class_weight=options.class_weight, init=options.init
     )
-    trainer = make_trainer(options.model, sources, model)
+    trainer = make_trainer(options.model, training_sources(options.policy, setting), model)
     return Prepared(options, chosen, search, trainer, make_objective(options, chosen, sources))
 
 
@@ -178,6 +181,10 @@ def make_setting(sources: Sources, options: FitOptions, chosen: Chosen) -> Setti
         minimum=_bounds(options.minimum, sources, "minimum", 0.0),
         maximum=_bounds(options.maximum, sources, "maximum", 1.0),
         options=tree,
+        data=sources,
+        batch_size=chosen.batch_size,
+        metric=chosen.metric,
+        use_target_rows=options.use_target_rows != "never",
     )
 
 

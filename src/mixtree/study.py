@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any, Generic, Literal
 
-from mixtree.data.sources import TARGET
+import numpy as np
+
+from mixtree.data.sources import FOLD, TARGET
 from mixtree.errors import CheckpointError, InputError
 from mixtree.events import Listener
 from mixtree.loop import Limits, Loop, Objective
@@ -17,7 +19,7 @@ from mixtree.past import as_node
 from mixtree.search import Search
 from mixtree.simplex import Mixture
 from mixtree.storage.base import Storage, StudyRecord
-from mixtree.storage.memory import MemoryStorage
+from mixtree.storage.memory import ScratchStorage
 from mixtree.trainer import State, Trainer
 from mixtree.tree import Node, Tree
 
@@ -29,9 +31,8 @@ class Result(Generic[State]):
     """What a study found, and where every step went."""
 
     study: str
-    sources: tuple[str, ...]
-    """Names of the mixture's weights; the target's own rows are one more source where they were used."""
-    mixture: Mixture
+    weights: dict[str, float]
+    """The mixture by the names of its sources; the target's own rows are one more where they were used."""
     value: float
     node: Node
     rule: str
@@ -46,9 +47,9 @@ class Result(Generic[State]):
     warnings: tuple[str, ...] = field(default=())
 
     @property
-    def weights(self) -> dict[str, float]:
-        """The mixture by the names of its sources."""
-        return dict(zip(self.sources, self.mixture.tolist(), strict=True))
+    def mixture(self) -> Mixture:
+        """The weights in the order of the sources."""
+        return np.array(list(self.weights.values()))
 
     @property
     def unspent(self) -> int:
@@ -117,8 +118,7 @@ def _finish(loop: Loop[State], *, resume: bool) -> Result[State]:
         node = search.best()
         return Result(
             study=record.name,
-            sources=source_names(loop.record, node.mixture),
-            mixture=node.mixture,
+            weights=reported(loop.record, node.mixture),
             value=node.value,
             node=node,
             rule=str(getattr(search, "rule", "best")),
@@ -165,8 +165,7 @@ def _load(place: Storage, study: str, trainer: Trainer[Any] | None) -> Result[An
     node = tree[record.best]
     return Result(
         study=study,
-        sources=source_names(record, node.mixture),
-        mixture=node.mixture,
+        weights=reported(record, node.mixture),
         value=node.value,
         node=node,
         rule=record.rule,
@@ -188,13 +187,17 @@ def stored_tree(storage: Storage, study: str) -> Tree:
     return tree
 
 
-def source_names(record: StudyRecord, mixture: Mixture) -> tuple[str, ...]:
-    """Names of a mixture's weights; one more weight than sources is the target's own rows."""
+def reported(record: StudyRecord, mixture: Mixture) -> dict[str, float]:
+    """A mixture by the names of its sources; one more weight than sources is the target's own rows.
+
+    Folds of the target's rows serve a policy's own checks and are left out.
+    """
     known = tuple(record.config.get("sources", ()))
     names = (*known, TARGET) if len(known) == len(mixture) - 1 else known
-    if len(names) == len(mixture):
-        return names
-    return tuple(f"source {number}" for number in range(len(mixture)))
+    if len(names) != len(mixture):
+        names = tuple(f"source {number}" for number in range(len(mixture)))
+    weights = dict(zip(names, mixture.tolist(), strict=True))
+    return {name: weight for name, weight in weights.items() if not name.startswith(FOLD)}
 
 
 @contextmanager
@@ -206,7 +209,7 @@ def _opened(storage: Storage | str | FilePath | None) -> Iterator[Storage]:
         with closing(open_storage(storage)) as place:
             yield place
     else:
-        yield MemoryStorage() if storage is None else storage
+        yield ScratchStorage() if storage is None else storage
 
 
 def _check(

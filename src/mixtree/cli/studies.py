@@ -18,9 +18,10 @@ Where = Annotated[
     str, typer.Argument(metavar="URL", help="A study file, an --out folder, or a database URL.")
 ]
 Name = Annotated[
-    str | None, typer.Argument(metavar="STUDY", help="The study; not needed if there is one only.")
+    str | None,
+    typer.Argument(metavar="[STUDY]", help="The study's name.", show_default="the only one there is"),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.", show_default="off")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -31,34 +32,51 @@ def add_to(app: typer.Typer) -> None:
 
 def open_existing(url: str) -> SqlStorage:
     """The storage at a file, in an --out folder, or behind a URL; never a new, empty one."""
-    from mixtree.errors import InputError
+    from mixtree.errors import InputError, StorageError
     from mixtree.storage.sql import open_storage
 
-    if "://" not in url:
-        file = Path(url)
-        file = file / "study.db" if file.is_dir() else file
-        if not file.exists():
-            raise InputError(f"there is no study file {file}: give the file or the folder that --out made")
-        url = str(file)
-    return open_storage(url)
+    if "://" in url:
+        return open_storage(url)
+    file = _study_file(Path(url))
+    if not file.is_file():
+        raise InputError(f"there is no study file {file}: give the file or the folder that --out made")
+    try:
+        return open_storage(file)
+    except StorageError as error:
+        raise InputError(f"{error}; is it a study file?") from error
+
+
+def _study_file(place: Path) -> Path:
+    """The file itself, the one in an --out folder, or the one that the model there names."""
+    file = place / "study.db" if place.is_dir() else place
+    if file.exists() or not (place / "model.json").is_file():
+        return file
+    from mixtree.errors import InputError
+    from mixtree.modelfolder import read_about
+
+    stored = str(read_about(place).get("storage") or file)
+    if "://" in stored:
+        raise InputError(f"the study of {place} is at {stored}: give that URL, with its password")
+    return Path(stored)
 
 
 def pick(storage: SqlStorage, name: str | None) -> StudyRecord:
     """The study of this name, or the only one."""
     from mixtree.errors import InputError
 
-    if name is not None:
-        return storage.load(name)
-    studies = storage.studies()
-    if len(studies) != 1:
-        names = ", ".join(study.name for study in studies) or "none"
+    studies = {study.name: study for study in storage.studies()}
+    names = ", ".join(map(repr, studies)) or "none"
+    if name is not None and name not in studies:
+        raise InputError(f"there is no study {name!r} in {storage.where}; its studies: {names}")
+    if name is None and len(studies) != 1:
         raise InputError(f"{storage.where} has {len(studies)} studies ({names}): say which one")
-    return studies[0]
+    return studies[name] if name is not None else next(iter(studies.values()))
 
 
 def list_studies(url: Where, as_json: Json = False) -> None:
     """List the studies of a file or database."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     storage = open_existing(url)
@@ -72,7 +90,12 @@ def list_studies(url: Where, as_json: Json = False) -> None:
     for row in rows:
         spent = f"{sum(row['spent'].values())} / {row['budget']}"
         table.add_row(
-            row["study"], row["status"], spent, str(row["nodes"]), _short(row["value"]), row["updated"]
+            escape(row["study"]),
+            row["status"],
+            spent,
+            str(row["nodes"]),
+            _short(row["value"]),
+            row["updated"],
         )
     Console().print(table)
 
@@ -80,6 +103,7 @@ def list_studies(url: Where, as_json: Json = False) -> None:
 def show(url: Where, study: Name = None, as_json: Json = False) -> None:
     """Show what a study found, where its steps went, and what happened on the way."""
     from rich.console import Console
+    from rich.markup import escape
 
     storage = open_existing(url)
     record = pick(storage, study)
@@ -90,16 +114,18 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
         return
     console = Console()
     console.print(
-        f"[bold]{record.name}[/bold]: {record.status}, chosen by rule '{record.rule or 'none yet'}'"
+        f"[bold]{escape(record.name)}[/bold]: {record.status}, chosen by rule '{record.rule or 'none yet'}'"
     )
     spent = ", ".join(f"{phase} {steps}" for phase, steps in about["spent"].items())
     console.print(f"spent {sum(about['spent'].values())} of {record.budget} steps ({spent or 'nothing yet'})")
     if about["mixture"]:
         mixture = ", ".join(f"{name} {weight:.3f}" for name, weight in about["mixture"].items())
-        console.print(f"mixture: {mixture}\nvalue on the validation rows: {_short(about['value'])}")
+        console.print(
+            f"mixture: {mixture}\nvalue on the validation rows: {_short(about['value'])}", markup=False
+        )
     _print_nodes(console, _tree(storage, record))
     for at, kind, message in about["events"]:
-        console.print(f"{at} {kind}: {message}", style="dim", highlight=False)
+        console.print(f"{at} {kind}: {message}", style="dim", highlight=False, markup=False)
 
 
 def export(
@@ -107,30 +133,56 @@ def export(
     study: Name = None,
     form: Annotated[
         str,
-        typer.Option("--format", help="json, huggingface, megatron, axolotl, mosaic or sampler."),
+        typer.Option(
+            "--format",
+            metavar="FORM",
+            help="json, huggingface, megatron, axolotl, mosaic, sampler; onnx: the model of an --out folder.",
+        ),
     ] = "json",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="The file to write.", show_default="stdout"),
+    ] = None,
 ) -> None:
-    """Print the mixture a study found in a form that other trainers read."""
+    """Print the mixture a study found in a form that other trainers read, or write its model as ONNX."""
     from mixtree.errors import InputError
     from mixtree.export import export_mixture
 
+    if output is not None and (output.is_dir() or not output.parent.is_dir()):
+        raise InputError(f"cannot write {output}: name a file in a folder that exists")
+    if form == "onnx":
+        _export_onnx(Path(url), output)
+        return
     storage = open_existing(url)
     record = pick(storage, study)
     mixture = summary(storage, record)["mixture"]
     if not mixture:
         raise InputError(f"study {record.name!r} has no result yet (it is {record.status}): resume it")
     sizes = (record.recipe or {}).get("rows")
-    typer.echo(export_mixture(mixture, form, sizes=sizes))
+    text = export_mixture(mixture, form, sizes=sizes)
+    typer.echo(text) if output is None else output.write_text(text + "\n", encoding="utf-8")
+
+
+def _export_onnx(folder: Path, output: Path | None) -> None:
+    from mixtree.errors import InputError
+    from mixtree.onnx import to_onnx
+
+    if output is None:
+        raise InputError("an ONNX model is a file: say where it shall go (-o model.onnx)")
+    model = to_onnx(folder)
+    temporary = output.with_name(f".{output.name}.tmp")
+    temporary.write_bytes(model)
+    temporary.replace(output)
 
 
 def delete(
     url: Where,
-    study: Annotated[str, typer.Argument(metavar="STUDY")],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="The study's name.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.", show_default="off")] = False,
 ) -> None:
     """Delete a study with its models."""
     storage = open_existing(url)
-    storage.load(study)
+    pick(storage, study)
     if not yes:
         typer.confirm(f"Delete study {study!r} in {storage.where} with all its models?", abort=True)
     storage.delete(study)
@@ -138,23 +190,26 @@ def delete(
 
 def copy(
     url: Where,
-    study: Annotated[str, typer.Argument(metavar="STUDY")],
-    new: Annotated[str, typer.Argument(metavar="NEW")],
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="The study's name.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The name of the copy.")],
 ) -> None:
     """Copy a study with its models to a new name."""
-    open_existing(url).copy(study, new)
+    from mixtree.errors import InputError
+
+    storage = open_existing(url)
+    pick(storage, study)
+    if new in [each.name for each in storage.studies()]:
+        raise InputError(f"{storage.where} has a study {new!r} already: choose another name")
+    storage.copy(study, new)
 
 
 def summary(storage: SqlStorage, record: StudyRecord) -> dict[str, Any]:
     """What is known of a study, as plain data."""
-    from mixtree.study import source_names
+    from mixtree.study import reported
 
     tree = _tree(storage, record)
     best = tree.get(record.best) if record.best is not None else None
-    mixture = {}
-    if best is not None:
-        names = source_names(record, best.mixture)
-        mixture = dict(zip(names, best.mixture.tolist(), strict=True))
+    mixture = {} if best is None else reported(record, best.mixture)
     return {
         "study": record.name,
         "status": record.status,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.algorithms import Setting, make_search, training_sources
-from mixtree.data.sources import TARGET, Problem
+from mixtree.data.sources import Problem
 from mixtree.errors import TrainingError
 from mixtree.events import Listener
 from mixtree.metrics import Metric, check_metric
@@ -80,6 +80,7 @@ class Rules:
             options=self.options,
             data=problem.sources,
             batch_size=self.batch_size,
+            metric=self.metric,
         )
 
 
@@ -133,7 +134,7 @@ def _report(each: _Finished, problem: Problem, rules: Rules) -> Run:
     val = rules.metric(sources.validation.y, predict(state, sources.validation.x))
     if problem.test is not None:
         test = rules.metric(problem.test.y, predict(state, problem.test.x))
-    mixture = dict(zip((*sources.names, TARGET), each.result.mixture.tolist(), strict=False))
+    mixture = each.result.weights
     return Run(
         each.algorithm,
         each.repeat,

@@ -1,0 +1,76 @@
+"""A few directions of x that stand for many columns: where the sources differ, and where x varies most."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mixtree.estimate.solve import Floats
+
+_EXACT = 600  # columns up to which principal directions are computed exactly
+_PASSES = 3  # over the rows, to find them approximately where there are more
+
+
+def find_directions(tables: list[Any], labels: list[Floats], count: int, rng: np.random.Generator) -> Floats:
+    """(columns, count) directions: up to half where E[x] or E[x·y] differs most between sources, then principal.
+
+    ``tables`` are dense or sparse (rows × columns), one per source, ``labels`` functions of y on the same rows.
+    Columns are scaled to unit variance first.
+    """
+    scaled = [_Scaled(table) for table in tables]
+    mean = np.mean([part.mean for part in scaled], axis=0)
+    square = np.mean([part.square for part in scaled], axis=0)
+    variance = square - mean**2
+    scale = np.where(variance > 1e-12 * (1.0 + square), 1.0 / np.sqrt(np.maximum(variance, 1e-300)), 0.0)
+    for part in scaled:
+        part.mean, part.scale = mean, scale
+    # With a column of ones the plain means are among the products.
+    products = [
+        part.transposed(np.column_stack([np.ones(len(y)), y]) / len(y))
+        for part, y in zip(scaled, labels, strict=True)
+    ]
+    apart = np.hstack(products) - np.tile(np.mean(products, axis=0), len(products))
+    basis = _leading(apart, count // 2)
+    basis = np.hstack([basis, _principal(scaled, basis, count - basis.shape[1], rng)])
+    return scale[:, None] * basis
+
+
+class _Scaled:
+    """A table seen as (x − mean)·scale without making it dense."""
+
+    def __init__(self, x: Any) -> None:
+        self.x = x if hasattr(x, "tocsr") else np.asarray(x, dtype=np.float64)
+        squared = self.x.multiply(self.x) if hasattr(x, "tocsr") else self.x**2
+        self.mean: Floats = np.asarray(self.x.mean(axis=0), dtype=np.float64).ravel()
+        self.square: Floats = np.asarray(squared.mean(axis=0), dtype=np.float64).ravel()
+        self.scale: Floats = np.ones_like(self.mean)
+
+    def times(self, right: Floats) -> Floats:
+        scaled = self.scale[:, None] * right
+        return np.asarray(self.x @ scaled) - self.mean @ scaled
+
+    def transposed(self, right: Floats) -> Floats:
+        product = np.asarray(self.x.T @ right) - np.outer(self.mean, right.sum(axis=0))
+        return self.scale[:, None] * product
+
+
+def _principal(scaled: list[_Scaled], without: Floats, count: int, rng: np.random.Generator) -> Floats:
+    """Leading principal directions of the rows once the given ones are taken out."""
+    columns = len(without)
+    # Exactly: start from every column. Approximately: subspace iteration from random directions.
+    start = np.eye(columns) if columns <= _EXACT else rng.standard_normal((columns, count + 10))
+    for _ in range(1 if columns <= _EXACT else _PASSES):
+        start = start - without @ (without.T @ start)
+        product = sum((part.transposed(part.times(start)) / len(scaled) for part in scaled), np.zeros(()))
+        product = product - without @ (without.T @ product)
+        start = _leading(product, count + 10)
+    return start[:, :count]
+
+
+def _leading(matrix: Floats, count: int) -> Floats:
+    """The leading left singular directions, those of no weight left out."""
+    left, values, _ = np.linalg.svd(matrix, full_matrices=False)
+    used = values > 1e-9 * max(float(values[0]) if len(values) else 0.0, 1e-300)
+    leading: Floats = left[:, used][:, :count]
+    return leading

@@ -1,0 +1,259 @@
+"""Is the target a mixture of the sources at all? Hansen's J on joint moments, calibrated by simulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from mixtree.data.sources import Rows, Sources
+from mixtree.errors import InputError
+from mixtree.estimate.moments import Prepared, prepare, share_of
+from mixtree.estimate.solve import Equations, Floats, Solution, describe, nearest_in_hull, solve
+from mixtree.simplex import Mixture
+
+_POWER = 0.8  # with which a target worth knowing about must be found before "inside" is said
+_SHARE = 0.5  # of such a target's rows that come from where no source is
+_UNLIKE = (0.25, 1.0)  # squared distance of such a place: at least; and with one source, nothing to compare
+_DRAWS = 200  # of targets outside, for the power
+_MANY = 1_000  # target rows from which their mean is taken to be normal
+_STREAM = 1  # of the seed; 0 draws the sources' rows
+
+
+@dataclass(frozen=True, slots=True)
+class HullTest:
+    """Whether some mixture of the sources explains the target's rows.
+
+    ``inside`` is False if the test rejects at its level, True if it does not although it would have found a
+    target worth knowing about (``power`` ≥ 0.8), None if it cannot tell: then about ``rows_needed`` target rows
+    would decide it (None: no number of them would, with so few source rows).
+    ``statistic`` is Hansen's J, ``df`` = ``moments`` − (K − 1) its degrees of freedom, ``n`` the target's rows.
+    """
+
+    p: float
+    inside: bool | None
+    statistic: float
+    df: int
+    moments: int
+    rows_needed: int | None
+    words: str
+    n: int
+    power: float
+
+
+def hull_test(
+    sources: Sources,
+    *,
+    level: float = 0.05,
+    moments: int | None = None,
+    repetitions: int = 499,
+    seed: int = 0,
+) -> HullTest:
+    """Test of p_te = Σ α_i p_i for some α on the simplex, by the joint moments of :func:`match_moments`.
+
+    J is the squared distance of the target's means from the hull of the sources' means, in units of its noise.
+    Textbook critical values assume many rows and an α away from the edge of the simplex. Here p comes from
+    ``repetitions`` targets of the same size made of the sources' own rows in the proportions α̂, which keeps
+    the level with 20 rows and 100 moments. Weights α̂_i that may be 0 are taken as 0 for that (the case in which
+    J is largest), and one half of the source rows weighs the moments while the other half makes the targets.
+
+    What "a target worth knowing about" means for the power: half of its rows come from a place as far from the
+    sources' hull as a typical source is from the hull of the others.
+
+    >>> from mixtree.data.synthetic import synthetic
+    >>> hull_test(synthetic(hull="outside", test=1).sources).inside
+    False
+    """
+    if not 0.0 < level < 1.0:
+        raise InputError(f"level must lie between 0 and 1; got {level:g}")
+    if repetitions < 1.0 / level - 1.0:
+        raise InputError(f"at level {level:g} at least {int(np.ceil(1 / level)) - 1} repetitions are needed")
+    prepared = prepare(sources, moments=moments, seed=seed)
+    return test_prepared(prepared, sources.validation, level=level, repetitions=repetitions, seed=seed)
+
+
+def test_prepared(
+    prepared: Prepared, target: Rows, *, level: float = 0.05, repetitions: int = 499, seed: int = 0
+) -> HullTest:
+    """The same with the sources' part done before: for many targets of one set of sources."""
+    rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(_STREAM + 1)[_STREAM])
+    equations = prepared.equations(target)
+    solution = solve(equations)
+    weighers, makers = _halves(prepared, target)
+    around = (equations.n * solution.alpha + 2.0 / len(solution.alpha)) / (equations.n + 2.0)
+    root = scipy.linalg.cholesky(scipy.linalg.inv(weighers.noise(around)))
+    distance = _Distance(root @ equations.means)
+    statistic = distance(root @ equations.target)
+    edge = distance.corners @ _towards_edge(solution, equations.n)
+    noise = _noise(prepared, makers, equations, solution.alpha, root, repetitions, rng)
+    simulated = np.array([distance(edge + gap) for gap in noise])
+    p = float((1 + np.count_nonzero(simulated >= statistic)) / (repetitions + 1))
+    df = max(0, len(root) - (len(solution.alpha) - 1))
+    critical = float(np.quantile(simulated, 1.0 - level))
+    power, needed = _power(equations, solution.alpha, root, noise, critical, rng)
+    inside = False if p <= level else True if power >= _POWER else None
+    words = _words(inside, p=p, n=len(target), power=power, needed=needed)
+    return HullTest(p, inside, statistic, df, len(root), needed, words, len(target), power)
+
+
+class _Distance:
+    """Squared distance of a point from the hull of K corners (columns)."""
+
+    def __init__(self, corners: Floats) -> None:
+        self.corners = corners
+        # Only what lies in the corners' span differs between mixtures: K coordinates instead of q.
+        self.span, self.inner = np.linalg.qr(corners)
+
+    def __call__(self, point: Floats) -> float:
+        inner = self.span.T @ point
+        gap = self.inner @ nearest_in_hull(self.inner, inner) - inner
+        return max(float(point @ point - inner @ inner), 0.0) + float(gap @ gap)
+
+
+def _halves(prepared: Prepared, target: Rows) -> tuple[Equations, list[slice]]:
+    """Equations from the first half of every source's rows, and where the other half is.
+
+    Weights look too good on the rows they were computed from: targets made of those would come out too close.
+    """
+    cuts = [max(1, len(table) // 2) for table in prepared.tables]
+    first = describe(
+        [table[:cut] for table, cut in zip(prepared.tables, cuts, strict=True)],
+        [_normal(share[:cut]) for share, cut in zip(prepared.shares, cuts, strict=True)],
+        prepared.table(target),
+        share_of(target),
+    )
+    second = [slice(cut % len(table), None) for cut, table in zip(cuts, prepared.tables, strict=True)]
+    return first, second
+
+
+def _normal(share: Floats) -> Floats:
+    total = float(share.sum())
+    return share / total if total > 0 else np.full(len(share), 1.0 / len(share))
+
+
+def _towards_edge(solution: Solution, n: float) -> Mixture:
+    """α̂ with those weights at 0 that may be 0: J is largest there, so the level holds wherever α* is."""
+    if len(solution.alpha) == 1:
+        return solution.alpha
+    # Generalised moment selection (Andrews and Soares 2010): a threshold that grows, but slower than √n.
+    sure = solution.free > np.sqrt(np.log(max(n, 3.0)) * np.diag(solution.covariance))
+    kept = np.where(sure, solution.alpha, 0.0)
+    if kept.sum() <= 0.0:
+        kept = (solution.alpha == solution.alpha.max()).astype(np.float64)
+    edge: Mixture = kept / kept.sum()
+    return edge
+
+
+def _noise(
+    prepared: Prepared,
+    makers: list[slice],
+    equations: Equations,
+    alpha: Mixture,
+    root: Floats,
+    repetitions: int,
+    rng: np.random.Generator,
+) -> Floats:
+    """How far targets of this size, made of source rows, fall from their mixture: (repetitions, q), whitened."""
+    q = len(root)
+    n = max(1, round(equations.n))
+    if n > _MANY:
+        factor = scipy.linalg.cholesky(equations.noise(alpha), lower=True)
+        return rng.standard_normal((repetitions, q)) @ (root @ factor).T
+    own = np.tensordot(alpha**2 / equations.sizes, equations.covariances, 1)
+    values, vectors = np.linalg.eigh(own)
+    factor = root @ (vectors * np.sqrt(np.maximum(values, 0.0)))
+    noise = rng.standard_normal((repetitions, q)) @ factor.T
+    picks = rng.choice(len(alpha), size=(repetitions, n), p=alpha)
+    rows = np.empty((repetitions, n), dtype=np.int64)
+    tables, start = [], 0
+    for i, (table, share, part) in enumerate(zip(prepared.tables, prepared.shares, makers, strict=True)):
+        mine, weight = picks == i, _normal(share[part])
+        rows[mine] = start + rng.choice(len(weight), size=np.count_nonzero(mine), p=weight)
+        # Around the whole source's mean: that its second half has another one is not the target's doing.
+        half = table[part]
+        tables.append((half - weight @ half + equations.means[:, i]) @ root.T)
+        start += len(half)
+    everything = np.vstack(tables)
+    centre = root @ (equations.means @ alpha)
+    for repetition, index in enumerate(rows):
+        noise[repetition] += everything[index].mean(axis=0) - centre
+    return noise
+
+
+def _power(
+    equations: Equations,
+    alpha: Mixture,
+    root: Floats,
+    noise: Floats,
+    critical: float,
+    rng: np.random.Generator,
+) -> tuple[float, int | None]:
+    """Chance to find a target worth knowing about, and the target rows at which it would be 80 %."""
+    fixed = float(alpha**2 @ (1.0 / equations.sizes))
+    per_row = 1.0 / equations.n + fixed
+    targets = _targets_outside(equations, alpha, root, per_row, rng)
+    draws = [noise[i :: len(targets)][: max(1, _DRAWS // len(targets))] for i in range(len(targets))]
+
+    def power(variance: float) -> float:
+        """With targets of as many rows as make their means vary so much, relative to now."""
+        wide = np.sqrt(variance)
+        found = [
+            distance(centre + wide * gap) > variance * critical
+            for (distance, centre), gaps in zip(targets, draws, strict=True)
+            for gap in gaps
+        ]
+        return float(np.mean(found))
+
+    best, worst = fixed / per_row, 1e4
+    if power(max(best, 1e-9)) < _POWER:
+        return power(1.0), None
+    for _ in range(12):  # halving the range of log(variance): within 1 % of the rows needed
+        middle = float(np.sqrt(max(best, 1e-6) * worst))
+        best, worst = (middle, worst) if power(middle) >= _POWER else (best, middle)
+    left = max(best, 1e-6) * per_row - fixed
+    return power(1.0), max(2, int(np.ceil(1.0 / left))) if left > 0 else None
+
+
+def _targets_outside(
+    equations: Equations, alpha: Mixture, root: Floats, per_row: float, rng: np.random.Generator
+) -> list[tuple[_Distance, Floats]]:
+    """For each source: the hull of the others, and the mean of a target that is half them and half it."""
+    corners = root @ equations.means
+    least = np.sqrt(_UNLIKE[len(alpha) == 1] / per_row)
+    any_way = rng.standard_normal(len(root))
+    any_way /= np.linalg.norm(any_way)
+    scatter = np.einsum("ij,kjl,il->k", root, equations.covariances, root) / equations.sizes
+    targets = []
+    for i in range(len(alpha)):
+        others = np.delete(corners, i, axis=1) if len(alpha) > 1 else corners
+        rest = np.delete(alpha, i) if len(alpha) > 1 else alpha
+        rest = rest / rest.sum() if rest.sum() > 1e-9 else np.full(len(rest), 1.0 / len(rest))
+        foot = others @ nearest_in_hull(others, corners[:, i])
+        away = corners[:, i] - foot
+        length = float(np.linalg.norm(away))
+        # Sampling noise alone puts a source at a distance from the others; sources may also be all alike.
+        far = max(float(np.sqrt(max(length**2 - scatter[i], 0.0))), float(least))
+        place = foot + far * (away / length if length > 1e-9 else any_way)
+        targets.append((_Distance(others), (1.0 - _SHARE) * (others @ rest) + _SHARE * place))
+    return targets
+
+
+def _words(inside: bool | None, *, p: float, n: int, power: float, needed: int | None) -> str:
+    chance = f"p = {p:.3f} on {n} target rows"
+    if inside is False:
+        return (
+            f"No mixture of the sources reproduces the target ({chance}): gains come from the target's own rows,"
+            " and more of them are likely to help more than a better mixture."
+        )
+    if inside:
+        return f"A mixture of the sources can serve this target ({chance})."
+    more = (
+        f"about {needed} target rows would decide it"
+        if needed is not None
+        else "with so few source rows no number of target rows would decide it"
+    )
+    return (
+        f"These rows cannot tell whether a mixture of the sources can serve the target ({chance}; a target half"
+        f" outside would be noticed {power:.0%} of the time): {more}."
+    )

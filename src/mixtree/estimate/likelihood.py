@@ -1,0 +1,1 @@
+from mixtree.estimate.matching import match_moments as maximum_likelihood

@@ -1,0 +1,170 @@
+"""Functions of (x, y) whose means are matched: x, y and x·y, made comparable and few enough.
+
+Everything about them (scale, directions of x, which classes count) comes from the sources' rows, never from the
+target's: that is what makes a test on the target's rows a test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mixtree.data.sources import Rows, Sources
+from mixtree.errors import InputError
+from mixtree.estimate.directions import find_directions
+from mixtree.estimate.solve import Equations, Floats, describe
+
+_MOMENTS = 120
+_CLASSES = 10  # indicators of at most so many classes: those whose shares differ most between the sources
+_CLIP = 4.0  # standard deviations: a bounded function's mean is near normal with few rows
+_ROWS, _FEWEST, _TOTAL = 5_000, 1_000, 40_000
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Labels:
+    """Functions of y, centred and scaled: class indicators, or y and its square in a regression."""
+
+    classes: int
+    chosen: NDArray[np.int64]  # classes with an indicator
+    place: tuple[float, float]  # mean and standard deviation of a regression's y
+    centre: Floats
+    spread: Floats
+
+    @classmethod
+    def fit(cls, rows: list[Rows], classes: int) -> Labels:
+        """Labels as the sources have them, each source counting the same."""
+        chosen = _classes_that_differ(rows, classes)
+        size = len(chosen) if classes else 2
+        shares = np.concatenate([share_of(part) / len(rows) for part in rows])
+        y = np.concatenate([part.y for part in rows])
+        place = (0.0, 1.0)
+        if not classes:
+            mean, deviation = _centre(y[:, None].astype(np.float64), shares)
+            place = (float(mean[0]), float(deviation[0]))
+        raw = cls(classes, chosen, place, np.zeros(size), np.ones(size))
+        return cls(classes, chosen, place, *_centre(raw._values(y), shares))
+
+    def __len__(self) -> int:
+        return len(self.centre)
+
+    def __call__(self, y: NDArray[Any]) -> Floats:
+        return np.clip((self._values(y) - self.centre) / self.spread, -_CLIP, _CLIP)
+
+    def _values(self, y: NDArray[Any]) -> Floats:
+        if self.classes:
+            return (y[:, None] == self.chosen).astype(np.float64)
+        scaled = np.clip((y - self.place[0]) / self.place[1], -_CLIP, _CLIP)
+        return np.column_stack([scaled, scaled**2])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Basis:
+    """The functions, fixed: a map from rows to a table (rows × q) of bounded numbers of about unit size."""
+
+    labels: Labels | None  # None: of x alone
+    directions: Floats | None  # (columns, a); None: every column on its own
+    centre: Floats
+    spread: Floats
+
+    @classmethod
+    def fit(cls, rows: list[Rows], labels: Labels | None, directions: Floats | None) -> Basis:
+        """Centre and spread as the sources have them, each source counting the same."""
+        raw = cls(labels, directions, np.zeros(1), np.ones(1))
+        shares = np.concatenate([share_of(part) / len(rows) for part in rows])
+        table = np.vstack([raw._features(part.x) for part in rows])
+        return cls(labels, directions, *_centre(table, shares))
+
+    def __call__(self, rows: Rows) -> Floats:
+        x = np.clip((self._features(rows.x) - self.centre) / self.spread, -_CLIP, _CLIP)
+        if self.labels is None:
+            return x
+        y = self.labels(rows.y)
+        return np.hstack([x, y, (x[:, :, None] * y[:, None, :]).reshape(len(x), -1)])
+
+    def _features(self, x: Any) -> Floats:
+        if self.directions is not None:
+            return np.asarray(x @ self.directions, dtype=np.float64)
+        return np.asarray(x.toarray() if hasattr(x, "toarray") else x, dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Prepared:
+    """The sources in terms of a basis: all that does not depend on the target's rows."""
+
+    basis: Basis
+    used: NDArray[np.bool_]  # functions that vary at all
+    tables: list[Floats]  # their values, one table per source
+    shares: list[Floats]  # row weights that sum to 1, one list per source
+
+    def equations(self, target: Rows) -> Equations:
+        """Means of the functions on the sources and on the target."""
+        return describe(self.tables, self.shares, self.table(target), share_of(target))
+
+    def table(self, rows: Rows) -> Floats:
+        """The functions' values on these rows."""
+        return self.basis(rows)[:, self.used]
+
+
+def prepare(sources: Sources, *, joint: bool = True, moments: int | None = None, seed: int = 0) -> Prepared:
+    """Functions fitted to the sources, and their values there.
+
+    At most ``moments`` functions (unless told 120, or 3 K for many sources). At most 5,000 rows of a source are
+    used, 40,000 of all together, more where the target has thousands of rows; the seed draws them. Where x has
+    more columns than ``moments`` allows, a third of those rows choose directions of x and only the others are
+    averaged: directions look more telling on the rows that chose them than they are.
+    """
+    if moments is not None and moments < 1:
+        raise InputError(f"moments must be at least 1; got {moments}")
+    rng = np.random.default_rng(np.random.SeedSequence(seed))
+    limit = moments or max(_MOMENTS, 3 * len(sources))
+    wanted = max(_FEWEST, min(_ROWS, _TOTAL // len(sources)))
+    cap = max(wanted, min(5 * len(sources.validation), 4 * _ROWS))
+    rows = [part.take(rng.permutation(len(part))[:cap]) for part in sources.rows]
+    labels = Labels.fit(rows, sources.classes) if joint else None
+    of_y = 0 if labels is None else len(labels)
+    keep = max(1, (limit - of_y) // (1 + of_y))
+    directions = None
+    if sources.features > keep:
+        cuts = [max(1, len(part) // 3) for part in rows]
+        first = [part.take(np.arange(cut)) for part, cut in zip(rows, cuts, strict=True)]
+        # A source of one row has to do both.
+        rows = [
+            part.take(np.arange(cut, len(part))) if len(part) > 1 else part
+            for part, cut in zip(rows, cuts, strict=True)
+        ]
+        values = [np.ones((len(part), 1)) if labels is None else labels(part.y) for part in first]
+        directions = find_directions([part.x for part in first], values, keep, rng)
+    basis = Basis.fit(rows, labels, directions)
+    tables = [basis(part) for part in rows]
+    used = np.ptp(np.vstack(tables), axis=0) > 1e-9
+    used[0] |= not used.any()
+    return Prepared(basis, used, [table[:, used] for table in tables], [share_of(part) for part in rows])
+
+
+def share_of(rows: Rows) -> Floats:
+    """Row weights that sum to 1."""
+    weights = np.asarray(rows.weights, dtype=np.float64)
+    total = float(weights.sum())
+    return weights / total if total > 0 else np.full(len(rows), 1.0 / len(rows))
+
+
+def _centre(table: Floats, shares: Floats) -> tuple[Floats, Floats]:
+    """Weighted mean and standard deviation of the columns; 1 for a constant one."""
+    mean = shares @ table
+    deviation = np.sqrt(shares @ (table - mean) ** 2)
+    return mean, np.where(deviation > 1e-12 * (1.0 + np.abs(mean)), deviation, 1.0)
+
+
+def _classes_that_differ(rows: list[Rows], classes: int) -> NDArray[np.int64]:
+    """All classes but the commonest, or, of many, the few whose shares differ most between the sources."""
+    if not classes:
+        return np.empty(0, dtype=np.int64)
+    shares = np.stack([np.bincount(part.y, minlength=classes) / len(part) for part in rows])
+    mean = shares.mean(axis=0)
+    if classes <= _CLASSES + 1:
+        return np.sort(np.argsort(-mean, kind="stable")[1:])
+    differ = shares.var(axis=0) / np.maximum(mean * (1.0 - mean), 1e-6) + 1e-6 * mean
+    return np.sort(np.argsort(-differ, kind="stable")[:_CLASSES])

@@ -1,0 +1,235 @@
+"""Linear equations for α on the simplex: means of the target = Σ α_i means of source i, up to noise.
+
+The noise is known better than the target's few rows could tell: if the target is the mixture α, its covariance
+follows from α and the sources' many rows. So any number of target rows will do, even fewer than equations.
+
+Uncertainty is that of the *free* solution, held to Σα = 1 but not to α ≥ 0. It is regular everywhere, so its
+intervals are right also where α* lies on the edge of the simplex, as it often does. What α ≥ 0 would add is
+used one source at a time and no further: intervals are honest, at times wider than they could be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+from scipy.stats import chi2
+
+from mixtree.simplex import Mixture, as_mixture, uniform_mixture
+
+Floats = NDArray[np.float64]
+
+LEVEL = 0.95
+"""Of every interval here."""
+
+_Z2 = float(chi2.ppf(LEVEL, 1))
+# Weakest information about a direction of α that is believed, as 1 / variance: a standard deviation of 10 is an
+# interval of [0, 1] anyway, and keeps sources that cannot be told apart from dividing by zero.
+_WEAKEST = 0.01
+_JITTER = 1e-6  # of the moments' average variance: one-hot columns that sum to 1 make them dependent
+_ROUNDS = 3  # of weighing the equations at α, then solving for α
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Estimate:
+    """An estimated mixture and how sure it is.
+
+    ``alpha`` lies on the simplex; ``low`` and ``high`` are 95 % intervals of each source's weight, right if the
+    target is in the sources' hull. ``free`` is the solution before it was held to α ≥ 0 and ``covariance``
+    (K × K) is its covariance: an entry of 100 on the diagonal says that nothing is known.
+    ``n`` counts the target's rows. ``notes`` says in words what a reader should know.
+    """
+
+    alpha: Mixture
+    covariance: Floats
+    low: Floats
+    high: Floats
+    method: str
+    n: int
+    notes: tuple[str, ...]
+    free: Floats
+
+    def distance(self, alpha: Mixture) -> float:
+        """How much worse this mixture explains the target than the best one: a likelihood ratio, about χ²."""
+        beta = _tangent(len(self.alpha)).T
+        if not len(beta):
+            return 0.0
+        factor = scipy.linalg.cho_factor(beta @ self.covariance @ beta.T)
+
+        def squared(point: Mixture) -> float:
+            gap = beta @ (point - self.free)
+            return float(gap @ scipy.linalg.cho_solve(factor, gap))
+
+        metric = beta.T @ scipy.linalg.cho_solve(factor, beta)
+        best = on_simplex(metric, metric @ self.free)
+        return max(0.0, squared(as_mixture(alpha, sources=len(self.alpha))) - squared(best))
+
+    def contains(self, alpha: Mixture) -> bool:
+        """Whether the mixture lies in the joint 95 % region of all weights together."""
+        freedom = len(self.alpha) - 1
+        return freedom == 0 or self.distance(alpha) <= float(chi2.ppf(LEVEL, freedom))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Equations:
+    """Means of q functions on K sources and on the target, and how far they scatter.
+
+    ``covariances`` (K, q, q) are those of single rows; ``sizes`` and ``n`` count the rows behind the means.
+    """
+
+    means: Floats  # (q, K)
+    covariances: Floats
+    sizes: Floats
+    target: Floats  # (q,)
+    n: float
+
+    def noise(self, alpha: Mixture) -> Floats:
+        """Covariance of target − Σ α_i means_i if the target is this mixture: its rows' and the sources'."""
+        mean = self.means @ alpha
+        rows = np.tensordot(alpha, self.covariances, 1) + (self.means * alpha) @ self.means.T
+        sources = np.tensordot(alpha**2 / self.sizes, self.covariances, 1)
+        covariance: Floats = (rows - np.outer(mean, mean)) / self.n + sources
+        size = len(covariance)
+        jitter = _JITTER * np.trace(covariance) / size + 1e-12
+        return covariance + jitter * np.eye(size)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Solution:
+    """α of some equations: on the simplex, free, its covariance, and the weight matrix that was used."""
+
+    alpha: Mixture
+    free: Floats
+    covariance: Floats
+    weight: Floats  # (q, q)
+
+
+def describe(
+    sources: list[Floats], shares: list[Floats], target: Floats, target_share: Floats
+) -> Equations:
+    """Equations from function values: one table (rows × q) per source and one of the target.
+
+    ``shares`` are row weights that sum to 1 per table.
+    """
+    means = np.stack([share @ table for table, share in zip(sources, shares, strict=True)], axis=1)
+    sizes = np.array([1.0 / (share @ share) for share in shares])
+    scatter = np.stack(
+        [
+            (table - mean).T @ ((table - mean) * share[:, None])
+            for table, share, mean in zip(sources, shares, means.T, strict=True)
+        ]
+    )
+    # A source of few rows borrows its covariance from all of them, as if q more rows were theirs.
+    q = len(means)
+    pooled = np.tensordot(sizes, scatter, 1) / max(sizes.sum() - len(sizes), 1.0)
+    covariances = (sizes[:, None, None] * scatter + q * pooled) / (sizes + q - 1.0)[:, None, None]
+    return Equations(
+        means, covariances, sizes, target_share @ target, float(1.0 / (target_share @ target_share))
+    )
+
+
+def solve(equations: Equations) -> Solution:
+    """Generalised least squares on the simplex, weighed by the noise that α itself implies."""
+    sources = len(equations.sizes)
+    alpha = uniform_mixture(sources)
+    for _ in range(_ROUNDS):
+        # Two rows' worth of uniform keep a source with α̂_i = 0 in the weights.
+        around = (equations.n * alpha + 2 * uniform_mixture(sources)) / (equations.n + 2)
+        weight = scipy.linalg.inv(equations.noise(around))
+        gram = equations.means.T @ weight @ equations.means
+        right = equations.means.T @ weight @ equations.target
+        # The sources' own sampling noise makes them look further apart than they are, by this much.
+        apart = np.einsum("ij,kij->k", weight, equations.covariances) / equations.sizes
+        gram = gram - _share_of(gram, apart) * np.diag(apart)
+        # A weak pull to uniform, as of a prior with standard deviation 1/√K: where rows say nothing, say nothing.
+        alpha = on_simplex(gram + sources * np.eye(sources), right + 1.0)
+    free, covariance = free_solution(gram, right)
+    return Solution(alpha, free, covariance, weight)
+
+
+def free_solution(gram: Floats, right: Floats) -> tuple[Floats, Floats]:
+    """argmin αᵀ·gram·α − 2·right·α over Σα = 1, and its covariance gram⁻¹ along that plane."""
+    sources = len(right)
+    plane = _tangent(sources)
+    centre = uniform_mixture(sources)
+    values, vectors = np.linalg.eigh(plane.T @ gram @ plane)
+    inverse = (vectors / np.maximum(values, _WEAKEST)) @ vectors.T
+    covariance: Floats = plane @ inverse @ plane.T
+    free: Floats = centre + covariance @ (right - gram @ centre)
+    return free, covariance
+
+
+def on_simplex(gram: Floats, right: Floats) -> Mixture:
+    """argmin αᵀ·gram·α − 2·right·α over the simplex, exactly.
+
+    With gram = LᵀL and right = Lᵀb this is the point of least norm in the hull of the columns of L − b1ᵀ.
+    Non-negative least squares on [L − b1ᵀ; 1ᵀ]α ≈ [0; 1] finds it up to scale: for α = tβ with β on the simplex
+    and the best t, the residual grows with ‖(L − b1ᵀ)β‖.
+    """
+    values, vectors = np.linalg.eigh(gram)
+    roots = np.sqrt(np.maximum(values, 1e-12 * max(float(values[-1]), 1e-300)))
+    return nearest_in_hull(roots[:, None] * vectors.T, (vectors.T @ right) / roots)
+
+
+def nearest_in_hull(corners: Floats, point: Floats) -> Mixture:
+    """Weights of the corners (columns) whose mixture comes nearest to the point."""
+    edges = corners - point[:, None]
+    size = float(np.abs(edges).max())
+    if size == 0.0 or corners.shape[1] == 1:
+        return uniform_mixture(corners.shape[1])
+    system = np.vstack([edges / size, np.ones(corners.shape[1])])
+    weights, _ = nnls(system, np.append(np.zeros(len(edges)), 1.0))
+    nearest: Mixture = weights / weights.sum()
+    return nearest
+
+
+def intervals(free: Floats, deviation: Floats) -> tuple[Floats, Floats]:
+    """95 % intervals on [0, 1] of weights whose free estimates are normal: a likelihood ratio, never empty.
+
+    All a in [0, 1] with (free − a)² − (free − nearest)² ≤ z²·deviation², ``nearest`` being free held to [0, 1].
+    """
+    reach = np.sqrt(_Z2 * deviation**2 + (free - np.clip(free, 0.0, 1.0)) ** 2)
+    return np.clip(free - reach, 0.0, 1.0), np.clip(free + reach, 0.0, 1.0)
+
+
+def as_estimate(
+    alpha: Mixture,
+    free: Floats,
+    covariance: Floats,
+    *,
+    method: str,
+    n: int,
+    names: tuple[str, ...],
+    notes: tuple[str, ...] = (),
+) -> Estimate:
+    """The solution with its intervals, and with words where it says little."""
+    low, high = intervals(free, np.sqrt(np.maximum(np.diag(covariance), 0.0)))
+    # All weights together may want a value that one weight alone would not: never quote it outside its interval.
+    low, high = np.minimum(low, alpha), np.maximum(high, alpha)
+    vague = [name for name, width in zip(names, high - low, strict=True) if width > 0.9]
+    if vague:
+        notes = (*notes, f"these rows say next to nothing about the weight of {', '.join(vague)}")
+    if n < 20:
+        notes = (*notes, f"only {n} target rows: the intervals' 95 % is not to be relied on")
+    return Estimate(alpha, covariance, low, high, method, n, notes, free)
+
+
+def _tangent(sources: int) -> Floats:
+    """Orthonormal columns that span the directions in which Σα does not change."""
+    corners = np.hstack([np.ones((sources, 1)), np.eye(sources)[:, : sources - 1]])
+    basis: Floats = np.linalg.qr(corners)[0][:, 1:]
+    return basis
+
+
+def _share_of(gram: Floats, apart: Floats) -> float:
+    """How much of the correction may be taken off with the equations still telling the sources apart."""
+    plane = _tangent(len(apart))
+    taken = plane.T @ np.diag(apart) @ plane
+    if not plane.size or not np.trace(taken) > 0.0:
+        return 0.0
+    taken += 1e-12 * np.trace(taken) * np.eye(len(taken))
+    smallest = scipy.linalg.eigh(plane.T @ gram @ plane, taken, eigvals_only=True)[0]
+    return float(np.clip(0.5 * smallest, 0.0, 1.0))
