@@ -1,0 +1,58 @@
+"""``mixtree arena``: every method on every task at the same budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(arena)
+
+
+def arena(
+    half: Annotated[
+        str, typer.Option(help="design (choices are made on it), confirm (nothing is), or all.")
+    ] = "confirm",
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Algorithm ids, separated by commas.", show_default="auto, baselines, the searches"
+        ),
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option(help="Tasks whose names hold this text.", show_default="all")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, max=10, help="Seeds per task.")] = 10,
+    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+    out: Annotated[
+        Path, typer.Option(help="Folder for runs and report; what is there is not run again.")
+    ] = Path("mixtree-arena"),
+) -> None:
+    """Compare methods over the arena's tasks: tables, mean ranks, worst regret, paired intervals."""
+    from rich.console import Console
+
+    from mixtree.errors import InputError
+    from mixtree.experiments.arena import METHODS, score, standings, train
+    from mixtree.experiments.arenareport import write_report
+    from mixtree.experiments.parallel import Crew
+    from mixtree.experiments.tasks import tasks
+
+    if half not in ("design", "confirm", "all"):
+        raise InputError(f"--half is design, confirm or all; got {half!r}")
+    chosen = [task for task in tasks() if half in (task.half, "all") and (only is None or only in task.name)]
+    if not chosen:
+        raise InputError(
+            f"no task's name holds {only!r}; the tasks are {', '.join(each.name for each in tasks())}"
+        )
+    names = [name.strip() for name in methods.split(",")] if methods else list(METHODS)
+    errors = Console(stderr=True)
+    with Crew(workers) as crew:
+        train(out, chosen, names, seeds=seeds, crew=crew, say=lambda line: errors.print(line, style="dim"))
+        scores = score(out, chosen, seeds=seeds, crew=crew)
+    files = write_report(out, scores, chosen)
+    for each in standings(scores):
+        typer.echo(f"{each.method:<28} mean rank {each.rank:5.2f}   worst regret {each.worst_regret:5.2f} sd")
+    typer.echo(f"written: {', '.join(str(file) for file in files)}")

@@ -1,0 +1,134 @@
+"""The arena's results as pages: Markdown, CSV and one HTML file."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+import numpy as np
+
+from mixtree.experiments.arena import BASELINES, REFERENCE, SEARCHES, Score, paired, standings, table_of
+from mixtree.experiments.tasks import Task
+
+Rows = list[list[str]]
+
+
+def write_report(folder: Path, scores: Sequence[Score], chosen: Sequence[Task]) -> list[Path]:
+    """Write scores.csv, arena.md and arena.html."""
+    files = [folder / name for name in ("scores.csv", "arena.md", "arena.html")]
+    with files[0].open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["task", "method", "seed", "score", "evaluations", "spent", "mixture"])
+        for each in scores:
+            spent, mixture = json.dumps(each.spent), json.dumps(each.mixture)
+            writer.writerow([each.task, each.method, each.seed, each.score, each.evaluations, spent, mixture])
+    sections = report_sections(scores, chosen)
+    files[1].write_text(markdown(sections), encoding="utf-8")
+    files[2].write_text(html(sections), encoding="utf-8")
+    return files
+
+
+Section = tuple[str, str, Rows]
+
+
+def report_sections(scores: Sequence[Score], chosen: Sequence[Task]) -> list[Section]:
+    """Title, words and table of every part of the report."""
+    sections: list[Section] = [_standings(scores)]
+    gaps = _genie_gaps(scores)
+    if len(gaps[2]) > 1:
+        sections.append(gaps)
+    for task in chosen:
+        own = [each for each in scores if each.task == task.name]
+        if own:
+            sections.append(_task_section(task, own))
+    return sections
+
+
+def _standings(scores: Sequence[Score]) -> Section:
+    rows = [["method", "mean rank", "worst regret (sd)", "significantly worse than"]]
+    for each in standings(scores):
+        worse = {name: where for name, where in each.worse.items() if name in (*BASELINES, *SEARCHES)}
+        said = "; ".join(f"{name}: {', '.join(where)}" for name, where in worse.items())
+        rows.append([each.method, f"{each.rank:.2f}", f"{each.worst_regret:.2f}", said or "none"])
+    tasks, seeds = len({each.task for each in scores}), len({each.seed for each in scores})
+    words = (
+        f"{tasks} tasks, up to {seeds} seeds each, all methods at the same budget of steps. Rank of the mean "
+        "test score; regret to the best method of a task in standard deviations; significance: paired 95 % "
+        "intervals over the seeds, against the baselines and the paper's searches."
+    )
+    return "Standings", words, rows
+
+
+def _genie_gaps(scores: Sequence[Score]) -> Section:
+    """How much of uniform's gap to the model on the true mixture is left."""
+    rows = [["task", "uniform+decay − genie+decay", "auto − genie+decay", "gap left"]]
+    for task, results in table_of(scores).items():
+        if REFERENCE in results and "auto" in results and "uniform+decay" in results:
+            uniform = float((results["uniform+decay"] - results[REFERENCE]).mean())
+            auto = float((results["auto"] - results[REFERENCE]).mean())
+            left = f"{100 * auto / uniform:.0f} %" if uniform > 0 else "uniform is no worse than genie"
+            rows.append([task, f"{uniform:+.4f}", f"{auto:+.4f}", left])
+    return "Gap to the true mixture", "Where the target's true mixture is known.", rows
+
+
+def _task_section(task: Task, scores: Sequence[Score]) -> Section:
+    losses = table_of(scores)[task.name]
+    shown = {method: np.array([each.score for each in scores if each.method == method]) for method in losses}
+    rows = [["method", task.metric.name, "± se", "auto is better by (95 %)", "validation passes", "steps"]]
+    for method in sorted(losses, key=lambda name: float(losses[name].mean())):
+        values = shown[method]
+        error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
+        against = "–"
+        if method != "auto" and "auto" in losses and len(losses[method]) == len(losses["auto"]):
+            mean, low, high = paired(losses[method], losses["auto"])
+            against = f"{mean:+.4f} ({low:+.4f} … {high:+.4f})"
+        own = [each for each in scores if each.method == method]
+        passes = float(np.mean([each.evaluations for each in own]))
+        rows.append([method, f"{values.mean():.4f}", f"{error:.4f}", against, f"{passes:.0f}", _steps(own)])
+    words = f"Budget {task.budget} steps of {task.batch} rows, {task.steps} per node; half: {task.half}."
+    return task.name, words, rows
+
+
+def _steps(scores: Sequence[Score]) -> str:
+    phases = list(dict.fromkeys(phase for each in scores for phase in each.spent))
+    means = {phase: np.mean([each.spent.get(phase, 0) for each in scores]) for phase in phases}
+    return ", ".join(f"{phase} {mean:.0f}" for phase, mean in means.items())
+
+
+def markdown(sections: Sequence[Section], *, level: int = 2) -> str:
+    """The sections as Markdown."""
+    lines: list[str] = []
+    for title, words, rows in sections:
+        lines += ["#" * level + f" {title}", words, ""]
+        head, *body = rows
+        lines += ["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |"]
+        lines += ["| " + " | ".join(row) + " |" for row in body]
+        lines.append("")
+    return "\n".join(lines)
+
+
+_STYLE = (
+    "body{font:15px/1.45 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}"
+    "table{border-collapse:collapse;margin:.5rem 0 2rem}td,th{padding:.2rem .7rem;text-align:left;"
+    "border-bottom:1px solid #ddd;font-variant-numeric:tabular-nums}th{background:#f4f4f4}"
+)
+
+
+def html(sections: Sequence[Section]) -> str:
+    """The sections as one HTML file without anything from elsewhere."""
+    parts = [
+        f"<!doctype html><html lang='en'><meta charset='utf-8'><title>mixtree arena</title><style>{_STYLE}</style>"
+    ]
+    parts.append("<h1>mixtree arena</h1>")
+    for title, words, rows in sections:
+        head, *body = rows
+        parts.append(f"<h2>{escape(title)}</h2><p>{escape(words)}</p><table><tr>")
+        parts += [f"<th>{escape(cell)}</th>" for cell in head]
+        parts.append("</tr>")
+        for row in body:
+            parts.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>")
+        parts.append("</table>")
+    return "".join(parts) + "</html>\n"
