@@ -14,6 +14,7 @@ from mixtree.errors import InputError
 from mixtree.matching import importance_weighted, mmd_mixture
 from mixtree.metrics import Metric
 from mixtree.partition import PARTITIONS
+from mixtree.peers import PEERS
 from mixtree.policies import FOLDS, LEAST_TARGET_ROWS, Auto, AutoSetting, with_folds
 from mixtree.schedules import Schedule
 from mixtree.search import Search, TreeSearch
@@ -65,6 +66,8 @@ def make_search(algorithm: str, setting: Setting) -> Search:
         return _tree_search(MIXMATCH[name], setting, commit=suffix == "commit")
     if algorithm == "auto":
         return _auto(setting)
+    if algorithm in PEERS:
+        return PEERS[algorithm](setting)
     if suffix == "commit":
         raise _unknown(algorithm, setting)
     if (setting.minimum is not None or setting.maximum is not None) and name not in ("validation", "genie"):
@@ -188,5 +191,6 @@ def _tree_search(partition: str, setting: Setting, *, commit: bool) -> TreeSearc
 
 def _unknown(algorithm: str, setting: Setting) -> InputError:
     return InputError(
-        f"unknown algorithm {algorithm!r}; the algorithms are {', '.join(known_algorithms(setting.names))}"
+        f"unknown algorithm {algorithm!r}; the algorithms are {', '.join(known_algorithms(setting.names))}; "
+        f"peers to compare with: {', '.join(PEERS)}"
     )

@@ -119,10 +119,8 @@ _STYLE = (
 
 def html(sections: Sequence[Section]) -> str:
     """The sections as one HTML file without anything from elsewhere."""
-    parts = [
-        f"<!doctype html><html lang='en'><meta charset='utf-8'><title>mixtree arena</title><style>{_STYLE}</style>"
-    ]
-    parts.append("<h1>mixtree arena</h1>")
+    parts = ["<!doctype html><html lang='en'><meta charset='utf-8'><title>mixtree arena</title>"]
+    parts += [f"<style>{_STYLE}</style>", "<h1>mixtree arena</h1>"]
     for title, words, rows in sections:
         head, *body = rows
         parts.append(f"<h2>{escape(title)}</h2><p>{escape(words)}</p><table><tr>")
