@@ -569,6 +569,10 @@ def test_the_theory_runs_end_to_end_where_it_fits():
         away, optimum = math.sqrt(2 * node.value), r * (node.mixture[1] - node.mixture[0])
         gap = max(abs(target + away - optimum), abs(target - away - optimum))
         assert gap**2 <= theory.optimum_spread(node.height, c)
+    # SGD really does far better: noise of variance (4/3)·Var(z)/T, the start forgotten like (E/T)².
+    optimum, steps = r * (result.mixture[1] - result.mixture[0]), result.node.steps
+    forgotten = 2 * r * (trainer.shift / steps) ** 2
+    assert abs(result.state - optimum) <= forgotten + 6 * math.sqrt(4 / 3 * r * r / steps)
     regret = 0.5 * (r * (result.mixture[1] - result.mixture[0]) - target) ** 2
     reached = theory.height_reached(
         schedule.at, budget=budget, dimension=Dimension(0.0, 2.0), rho2=theory.rho2(2)

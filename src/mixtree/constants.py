@@ -5,8 +5,8 @@ The models are the linear ones: scores x·w (with an intercept), softmax cross-e
 its mean over the rows of source i. SGD draws rows of the sources, so these are the constants of the very
 problem it solves: no constant of an unseen population is guessed.
 
-Every constant comes twice. **sound** is never below the truth, as proved here; **optimistic** looks at sampled
-mixtures only and is never above it. (β and μ are the same in both, exactly known.) With w0 = w*(1/K, …, 1/K):
+Every constant comes twice. **sound** is never below the truth, as proved here; **optimistic** looks at
+sampled mixtures only and is never above it. (β and μ are exact, the same in both.) With w0 = w*(1/K, …, 1/K):
 
 - β: the largest curvature of a row, c·(row weight)·‖x‖² + l2 with c = 2 (squared error) or ½ (softmax).
   Exact over all w.
@@ -37,6 +37,7 @@ from mixtree.data.sources import Sources
 from mixtree.errors import InputError
 from mixtree.simplex import Mixture, as_mixture, uniform_mixture
 from mixtree.theory import Constants
+from mixtree.trainers.threads import one_thread
 
 _Floats = NDArray[np.float64]
 
@@ -245,7 +246,8 @@ class ConvexModel:
             return self.value(w, mixture), self.gradient(w, mixture).ravel()
 
         begin = np.zeros(self.shape) if start is None else start
-        found = minimize(both, begin.ravel(), jac=True, method="L-BFGS-B", options=_PRECISE)
+        with one_thread():  # hundreds of small products: threads would wait for each other
+            found = minimize(both, begin.ravel(), jac=True, method="L-BFGS-B", options=_PRECISE)
         w: _Floats = found.x.reshape(self.shape)
         return w
 

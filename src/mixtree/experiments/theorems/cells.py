@@ -77,15 +77,18 @@ def section(*, quick: bool) -> Section:
     stuck = [each for each in decays if each.partition == "delaunay" and each.sources >= 3]
     kept = min(float(each.l2[-1]) for each in stuck)
     shrinking = max(float(each.l2[-1]) for each in decays if each.partition != "delaunay")
-    text = (
-        f"The largest diameter over {paths} random paths, and over the path that always takes the last child. "
-        "Box cells (halve) state an upper bound of their diameter. The last column is the decay of the ℓ2 "
-        "diameter per height over the second half; for bisect the theory has (√3/2)^{1/(K−1)}.\n\n"
-        + table(
-            ["K", "partition", "h = 0", f"h = {heights // 2}", f"h = {heights}", f"ℓ1, h = {heights}", "decay"],
-            rows,
-        )
-    )
+    header = [
+        "K",
+        "partition",
+        *(f"h = {h}" for h in (0, heights // 2, heights)),
+        f"ℓ1, h = {heights}",
+        "decay",
+    ]
+    text = f"""The largest diameter over {paths} random paths, and over the path that always takes the
+last child. Box cells (halve) state an upper bound of their diameter. The last column is the decay of the
+ℓ2 diameter per height over the second half; for bisect the theory has (√3/2)^(1/(K−1)).
+
+{table(header, rows)}"""
     findings = (
         Finding(
             "Lemma: diameter after repeated bisection",
@@ -101,8 +104,8 @@ def section(*, quick: bool) -> Section:
         ),
         Finding(
             "halve and halve_polytope",
-            "no theorem",
-            f"with bisect, below {number(shrinking)} at height {heights} on all paths",
+            "no theorem; their diameter shrinks on random paths",
+            f"with bisect, at most {number(shrinking)} at height {heights} on all paths",
             shrinking < math.sqrt(2),
         ),
     )

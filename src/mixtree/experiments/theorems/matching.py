@@ -91,31 +91,40 @@ def section(*, quick: bool) -> Section:
     ]
     blind = results[0]
     wrong, right = _slope(sizes, blind.x_only), _slope(sizes, blind.joint)
-    text = (
-        "K = 3 sources, target in the hull, least squares on the simplex; as many validation rows as rows per "
-        f"source; mean ‖α̂ − α*‖₁ over {repeats} problems. *Blind* problems have the same p(x) in every source: "
-        "only the labels tell the sources apart. *Informative* ones differ in p(x) too.\n\n"
-        + table(["problem", "matched", *(f"n = {size}" for size in sizes), "slope on log axes"], rows)
-        + "\nThe paper's remark that matching moments fails is true of x alone. In the hull the joint moments "
-        "of the mixture are the mixture of the joint moments, so matching them is consistent."
-    )
+    header = ["problem", "matched", *(f"n = {size}" for size in sizes), "slope on log axes"]
+    text = f"""K = 3 sources, target in the hull, least squares on the simplex; as many validation rows as
+rows per source; mean ‖α̂ − α*‖₁ over {repeats} problems. *Blind* problems have the same p(x) in every
+source: only the labels tell the sources apart. *Informative* ones differ in p(x) too.
+
+{table(header, rows)}
+The paper's remark that matching moments fails is true of x alone, and only where p(x) does not tell the
+sources apart. In the hull the joint moments of the mixture are the mixture of the joint moments, so
+matching them is consistent."""
     findings = (
         Finding(
             "matching x alone",
             "no better with more rows where p(x) is the same in every source",
-            f"error {blind.x_only[:, 0].mean():.2f} → {blind.x_only[:, -1].mean():.2f}, slope {number(wrong)}",
+            _fall(blind.x_only, wrong),
             wrong > -0.1,
         ),
         Finding(
             "matching (x, y)",
             "consistent in the hull: error falls like n^(−1/2)",
-            f"error {blind.joint[:, 0].mean():.2f} → {blind.joint[:, -1].mean():.2f}, slope {number(right)}",
+            _fall(blind.joint, right),
             right < -0.35,
         ),
     )
     return Section(
-        "matching", "Matching x alone is wrong, matching (x, y) is right", text, findings, lambda: _draw(results)
+        "matching",
+        "Matching x alone is wrong, matching (x, y) is right",
+        text,
+        findings,
+        lambda: _draw(results),
     )
+
+
+def _fall(errors: _Floats, slope: float) -> str:
+    return f"error {errors[:, 0].mean():.2f} → {errors[:, -1].mean():.2f}, slope {number(slope)}"
 
 
 def _slope(sizes: tuple[int, ...], errors: _Floats) -> float:
@@ -127,7 +136,9 @@ def _draw(results: list[Errors]) -> Figure:
     for axes, each in zip(panels, results, strict=True):
         for label, errors in (("x alone", each.x_only), ("joint (x, y)", each.joint)):
             spread = errors.std(axis=0) / np.sqrt(len(errors))
-            axes.errorbar(each.sizes, errors.mean(axis=0), yerr=spread, marker="o", ms=3, capsize=2, label=label)
+            axes.errorbar(
+                each.sizes, errors.mean(axis=0), yerr=spread, marker="o", ms=3, capsize=2, label=label
+            )
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_title(each.label, fontsize=9)
