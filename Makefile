@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
 INPUTS := pyproject.toml constraints.txt hatch_build.py src/mixtree/trainers/_mlp.c
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench arena clean
 
 demo: $(VENV)/.base
 	$(BIN)/mixtree demo
@@ -18,6 +18,9 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+arena: $(VENV)/.dev
+	$(BIN)/mixtree arena
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/run.py

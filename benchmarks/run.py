@@ -1,6 +1,6 @@
 """All benchmarks: ``make bench``. Ratios come from interleaved runs in one process; no time is ever asserted.
 
-Prints a table and writes results/latest.json: a list of {name, ratio, target, met}.
+Prints a table, writes results/latest.json (a list of {name, ratio, target, met}) and docs/engines.md.
 """
 
 from __future__ import annotations
@@ -25,9 +25,35 @@ def load(name: str):
     return module
 
 
+INTRODUCTION = """# Speed: what was measured
+
+Written by `make bench` (benchmarks/run.py). Ratios come from interleaved runs on one machine and compare CPU times;
+the *tidy torch loop* is what a good user writes: one thread, indices drawn ahead, no needless copies.
+
+How the built-in network came to be a small C kernel: on the main shape (100 features, 3 × 128 ReLU, 3 classes, batch 50)
+numpy with fused updates through BLAS reached 2.8 × the tidy loop, hand-written batched torch (`baddbmm_` with the
+update inside) 3.9 × for eight models and 2.9 × for one. A kernel that keeps bias, activation and update inside the
+matrix products does better for *one* model than any of these for eight, needs no torch, and a model's bits never depend
+on the models beside it. It is compiled when the package is installed (plain C, vector extensions, AVX2 and AVX-512
+chosen at run time); where there is no compiler, numpy computes the same formulas.
+
+"""
+
+
+def document(rows: list[dict]) -> str:
+    """The page of results."""
+    lines = ["| what | measured | target | met |", "| --- | --- | --- | --- |"]
+    for row in rows:
+        met = {True: "yes", False: "**no**", None: ""}[row.get("met")]
+        lines.append(f"| {row['name']} | {row['ratio']:.4g} | {row.get('target') or '–'} | {met} |")
+    return INTRODUCTION + "\n".join(lines) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=MODULES, help=f"which ones (default: {', '.join(MODULES)})")
+    parser.add_argument(
+        "names", nargs="*", default=MODULES, help=f"which ones (default: {', '.join(MODULES)})"
+    )
     chosen = parser.parse_args().names
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     sys.path.insert(0, str(HERE))
@@ -36,7 +62,10 @@ def main() -> None:
         for row in load(name).measure():
             rows.append(row)
             mark = {True: "met", False: "MISSED", None: ""}[row.get("met")]
-            print(f"{row['name']:<70} {row['ratio']:>10.4g}  target {row.get('target') or '-':>8}  {mark}", flush=True)
+            print(
+                f"{row['name']:<70} {row['ratio']:>10.4g}  target {row.get('target') or '-':>8}  {mark}",
+                flush=True,
+            )
     results = HERE / "results"
     results.mkdir(exist_ok=True)
     kept = []
@@ -45,6 +74,8 @@ def main() -> None:
         names = {row["name"] for row in rows}
         kept = [row for row in json.loads(latest.read_text(encoding="utf-8")) if row["name"] not in names]
     latest.write_text(json.dumps(kept + rows, indent=1) + "\n", encoding="utf-8")
+    page = HERE.parent / "docs" / "engines.md"
+    page.write_text(document(kept + rows), encoding="utf-8")
 
 
 if __name__ == "__main__":
