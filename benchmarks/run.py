@@ -27,15 +27,17 @@ def load(name: str):
 
 INTRODUCTION = """# Speed: what was measured
 
-Written by `make bench` (benchmarks/run.py). Ratios come from interleaved runs on one machine and compare CPU times;
-the *tidy torch loop* is what a good user writes: one thread, indices drawn ahead, no needless copies.
+Written by `make bench` (benchmarks/run.py). Ratios come from interleaved runs on one machine and compare
+CPU times; the *tidy torch loop* is what a good user writes: one thread, indices drawn ahead, no needless
+copies.
 
-How the built-in network came to be a small C kernel: on the main shape (100 features, 3 × 128 ReLU, 3 classes, batch 50)
-numpy with fused updates through BLAS reached 2.8 × the tidy loop, hand-written batched torch (`baddbmm_` with the
-update inside) 3.9 × for eight models and 2.9 × for one. A kernel that keeps bias, activation and update inside the
-matrix products does better for *one* model than any of these for eight, needs no torch, and a model's bits never depend
-on the models beside it. It is compiled when the package is installed (plain C, vector extensions, AVX2 and AVX-512
-chosen at run time); where there is no compiler, numpy computes the same formulas.
+How the built-in network came to be a small C kernel: on the main shape (100 features, 3 × 128 ReLU, 3
+classes, batch 50) numpy with fused updates through BLAS reached 2.8 × the tidy loop, hand-written batched
+torch (`baddbmm_` with the update inside) 3.9 × for eight models and 2.9 × for one. A kernel that keeps
+bias, activation and update inside the matrix products does better for *one* model than any of these for
+eight, needs no torch, and a model's bits never depend on the models beside it. It is compiled when the
+package is installed (plain C, vector extensions, AVX2 and AVX-512 chosen at run time); where there is no
+compiler, numpy computes the same formulas.
 
 """
 

@@ -9,13 +9,14 @@ from typing import Any, Literal
 
 import polars as pl
 
-from mixtree.data.dates import SURE_FORMATS, as_dates, date_format, date_parts, nearly_dates
+from mixtree.data.dates import SURE_FORMATS, as_dates, changing_parts, date_format, nearly_dates
 from mixtree.data.frames import as_numbers, as_text, first_lost, kind_of
 from mixtree.errors import DataError
 
 RARE, MISSING_LEVEL = "(rare)", "(missing)"
 """How the two levels that are no value of their own are called in feature names."""
 
+_PLAIN = "values"  # polars takes the name of a series such as ^a$ for a pattern, whatever is done with it
 _TRUTH = {"true", "false"}
 _ID_ROWS = 20  # fewer rows than this can all differ by chance
 _LOOKS = r"[\s$€£¥%,_]"  # what people put into numbers
@@ -75,6 +76,7 @@ def inspect(column: pl.Series, rules: Rules, *, where: str) -> tuple[Column, lis
     """What a column of training rows is and becomes, with what its owner should know."""
     kind = kind_of(column.dtype)
     name, found = column.name, _found(column.dtype)
+    column = column.alias(_PLAIN)
     if kind == "other":
         raise DataError(
             f"{where}: column {name!r} holds {column.dtype} values, which are neither numbers nor text nor"
@@ -83,14 +85,14 @@ def inspect(column: pl.Series, rules: Rules, *, where: str) -> tuple[Column, lis
     if column.null_count() == len(column):
         return _dropped(name, found, "all its values are missing")
     if kind == "number":
-        return _numeric(column, found)
+        return _numeric(name, column, found)
     if kind == "date":
-        return _date(column, found, None)
+        return _date(name, column, found, None)
     if kind == "text":
         format, unsure = date_format(as_text(column))
         if format is not None:
-            return _date(column, found, format, unsure=unsure)
-    return _categorical(column, found, rules)
+            return _date(name, column, found, format, unsure=unsure)
+    return _categorical(name, column, found, rules)
 
 
 def _found(dtype: pl.DataType) -> str:
@@ -103,8 +105,8 @@ def _dropped(name: str, found: str, why: str) -> tuple[Column, list[str]]:
     return Column(name, "dropped", found, f"dropped: {why}"), [f"column {name!r} is dropped: {why}"]
 
 
-def _numeric(column: pl.Series, found: str) -> tuple[Column, list[str]]:
-    name, told = column.name, []
+def _numeric(name: str, column: pl.Series, found: str) -> tuple[Column, list[str]]:
+    told = []
     values = as_numbers(column)
     known = column.fill_nan(None) if column.dtype.is_float() else column
     endless = values.null_count() - known.null_count()
@@ -116,8 +118,7 @@ def _numeric(column: pl.Series, found: str) -> tuple[Column, list[str]]:
     missing = values.null_count() > 0
     low, high = values.min(), values.max()
     if low is None:
-        dropped, why = _dropped(name, found, "it has no finite number")
-        return dropped, told + why
+        return _dropped(name, found, "it has no finite number")
     if low == high and not missing:
         return _dropped(name, found, f"it has one value only ({column[0]})")
     if _counts_rows(column):
@@ -137,9 +138,8 @@ def _counts_rows(column: pl.Series) -> bool:
 
 
 def _date(
-    column: pl.Series, found: str, format: str | None, *, unsure: bool = False
+    name: str, column: pl.Series, found: str, format: str | None, *, unsure: bool = False
 ) -> tuple[Column, list[str]]:
-    name = column.name
     moments = as_dates(column, format)
     low, high = moments.min(), moments.max()
     missing = moments.null_count() > 0
@@ -147,8 +147,7 @@ def _date(
         return _dropped(name, found, "none of its dates is of a usual year")
     if low == high and not missing:
         return _dropped(name, found, f"it has one value only ({column[0]})")
-    # A part that never changes (the year of one year's rows) says nothing.
-    parts = tuple(part for part, values in date_parts(moments).items() if values.min() != values.max())
+    parts = changing_parts(moments)
     read = "" if format is None else f" (read as {format})"
     told = [
         f"column {name!r}: {column.drop_nulls()[0]!r} may be month/day or day/month; read as month/day."
@@ -159,21 +158,22 @@ def _date(
     return done, told if unsure else []
 
 
-def _categorical(column: pl.Series, found: str, rules: Rules) -> tuple[Column, list[str]]:
-    name = column.name
+def _categorical(name: str, column: pl.Series, found: str, rules: Rules) -> tuple[Column, list[str]]:
     told: list[str] = []
     text = as_text(column)
     known = text.drop_nulls()
     counts = known.alias("level").value_counts(name="rows")
     counts = counts.sort(["rows", "level"], descending=[True, False])
     least = rules.least(len(column))
+    if not len(known):
+        return _dropped(name, found, "all its values are missing")
     if counts.height == len(known) >= _ID_ROWS:
         return _dropped(name, found, f"every value is different (an id or free text, e.g. {known[0]!r})")
     if counts.height == 1 and len(known) == len(text):
         return _dropped(name, found, f"it has one value only ({known[0]!r})")
     kept = counts.filter(pl.col("rows") >= least).head(rules.max_levels)
     missing = len(known) < len(text)
-    if not kept.height and not (missing and counts.height):
+    if not kept.height and not missing:
         return _dropped(name, found, f"no value is seen in {least:,} training rows (e.g. {known[0]!r})")
     if kind_of(column.dtype) == "text":
         told += _suspicions(name, counts["level"])
@@ -213,6 +213,7 @@ def _suspicions(name: str, levels: pl.Series) -> Iterator[str]:
 
 def values_of(column: Column, series: pl.Series, *, where: str) -> pl.Series:
     """The values of a column in the form its kind works on: Float64, text or moments; null where missing."""
+    series = series.alias(_PLAIN)
     if series.null_count() == len(series):
         types = {"numeric": pl.Float64(), "categorical": pl.String(), "date": pl.Datetime("us")}
         return pl.Series(series.name, [None], dtype=types[column.kind]).new_from_index(0, len(series))

@@ -25,7 +25,6 @@ _DAYS = (
     "%B %d, %Y",
     "%m/%d/%y",
     "%d/%m/%y",
-    "%d.%m.%y",
 )
 _TIMES = ("", " %H:%M:%S", " %H:%M", " %H:%M:%S%.f", " %I:%M:%S %p", " %I:%M %p")
 _ISO = (
@@ -82,6 +81,18 @@ def as_dates(column: pl.Series, format: str | None) -> pl.Series:
     moments = as_moments(column, format=format)
     usual = moments.dt.year().is_between(*_YEARS).fill_null(True)
     return moments if usual.all() else moments.set(~usual, None)
+
+
+def changing_parts(moments: pl.Series) -> tuple[str, ...]:
+    """The parts that are not the same for all: the hour of plain days, say, tells nothing."""
+    known = moments.drop_nulls()
+    days = date_parts(known.dt.date().unique().cast(pl.Datetime("us")))
+    clock = known.dt.time().n_unique() > 1
+    return tuple(
+        name
+        for name, part in days.items()
+        if (clock if name.startswith("hour") else part.min() != part.max())
+    )
 
 
 def date_parts(moments: pl.Series, *, only: Sequence[str] | None = None) -> dict[str, pl.Series]:

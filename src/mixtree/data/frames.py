@@ -29,11 +29,11 @@ def as_frame(table: Any, *, where: Where = "the table") -> pl.DataFrame:
         return table
     if isinstance(table, pl.LazyFrame):
         return table.collect()
-    if type(table).__module__.startswith("pandas.") and hasattr(table, "columns"):
+    if _library(table) == "pandas" and hasattr(table, "columns"):
         return _from_pandas(table, where)
     if isinstance(table, Mapping):
         return pl.DataFrame([_series(str(name), values, where) for name, values in table.items()])
-    if type(table).__module__.startswith("pyarrow."):
+    if _library(table) == "pyarrow":
         frame = pl.from_arrow(table)
         return frame if isinstance(frame, pl.DataFrame) else frame.to_frame("x0")
     return _from_array(table, where)
@@ -65,6 +65,8 @@ def as_numbers(column: pl.Series) -> pl.Series:
 
 def as_text(column: pl.Series) -> pl.Series:
     """The values as text; whole numbers without a decimal point, no text at all for a missing value."""
+    if column.dtype in (pl.Duration, pl.Time):
+        column = as_numbers(column)
     if column.dtype.is_float():
         column = column.fill_nan(None)
         whole = column.cast(pl.Int64, strict=False)
@@ -96,6 +98,10 @@ def first_lost(before: pl.Series, after: pl.Series) -> Any:
     return lost[0] if len(lost) else None
 
 
+def _library(value: Any) -> str:
+    return type(value).__module__.partition(".")[0]
+
+
 def _from_pandas(table: Any, where: Where) -> pl.DataFrame:
     labels = [str(label) for label in table.columns]
     twice = sorted({label for label in labels if labels.count(label) > 1})
@@ -106,9 +112,10 @@ def _from_pandas(table: Any, where: Where) -> pl.DataFrame:
 
 def _series(name: str, values: Any, where: Where) -> pl.Series:
     try:
-        if type(values).__module__.startswith("pandas."):
+        if _library(values) == "pandas":
             values = pl.from_pandas(values)
-        column = pl.Series(name, values, strict=True)
+        # Named last: polars takes a name such as ^a$ for a pattern.
+        column = pl.Series("values", values, strict=True).alias(name)
     except (TypeError, ValueError, OverflowError, NotImplementedError, pl.exceptions.PolarsError) as error:
         said = str(error).partition("\n")[0]
         raise DataError(

@@ -33,16 +33,16 @@ class Labels:
     @classmethod
     def learn(
         cls,
+        name: str,
         column: pl.Series,
         *,
         task: Literal["auto"] | Task = "auto",
         classes: Sequence[Label] | None = None,
     ) -> Labels:
-        """The meaning of a label column (as `alike` makes it) of training rows.
+        """The meaning of the label column of this name, from its training rows (as `alike` makes them).
 
         "auto": text, truth values and whole numbers of at most 50 kinds are classes, other numbers are not.
         """
-        name = column.name
         if task not in ("auto", "classification", "regression"):
             raise InputError(f"unknown task {task!r}; choose auto, classification or regression")
         known = column.drop_nulls().unique().sort()
@@ -63,7 +63,7 @@ class Labels:
                 f"label column {name!r} has {len(known):,} different values, too many for classes (e.g."
                 f" {known[0]!r}); is it the right column, or a regression?"
             )
-        return cls(name, task, tuple(known) if classes is None else _ordered(known, classes))
+        return cls(name, task, tuple(known) if classes is None else _ordered(name, known, classes))
 
     def encode(self, column: pl.Series, *, where: str) -> NDArray[Any]:
         """Class numbers or targets of labels (as `alike` makes them), none of them missing."""
@@ -80,21 +80,23 @@ class Labels:
             )
         return codes.to_physical().to_numpy().astype(np.int64)
 
-    def absent(self, codes: NDArray[Any]) -> list[Label]:
+    def absent(self, codes: NDArray[Any]) -> tuple[Label, ...]:
         """The classes that none of these class numbers is of."""
-        return [label for place, label in enumerate(self.classes or ()) if not np.any(codes == place)]
+        return tuple(label for place, label in enumerate(self.classes or ()) if not np.any(codes == place))
 
 
-def alike(columns: Mapping[str, pl.Series]) -> dict[str, pl.Series]:
-    """Label columns of several files in one type: text, whole numbers, numbers or truth values.
+def alike(name: str, columns: Mapping[str, pl.Series]) -> dict[str, pl.Series]:
+    """The label column of several files in one type: text, whole numbers, numbers or truth values.
 
     Missing, infinite and empty labels become null.
     """
+    # Under a plain name: polars takes one such as ^a$ for a pattern.
+    columns = {where: column.alias("label") for where, column in columns.items()}
     kinds = {where: kind_of(column.dtype) for where, column in columns.items()}
     for where, column in columns.items():
         if kinds[where] in ("date", "other"):
             raise DataError(
-                f"{where}: label column {column.name!r} holds {column.dtype} values; labels are text, numbers"
+                f"{where}: label column {name!r} holds {column.dtype} values; labels are text, numbers"
                 " or true/false"
             )
     if "text" in kinds.values():
@@ -121,7 +123,7 @@ def _guess(known: pl.Series) -> Task:
     return "classification" if known.dtype == pl.Int64 and len(known) <= MOST_CLASSES else "regression"
 
 
-def _ordered(known: pl.Series, classes: Sequence[Label]) -> tuple[Label, ...]:
+def _ordered(name: str, known: pl.Series, classes: Sequence[Label]) -> tuple[Label, ...]:
     """The known labels in the order asked for; a class may be given as its text."""
     mine: dict[str, Label] = dict(zip(known.cast(pl.String), known, strict=True))
     asked = [_key(label) for label in classes]
@@ -129,7 +131,7 @@ def _ordered(known: pl.Series, classes: Sequence[Label]) -> tuple[Label, ...]:
         raise InputError(f"the classes must differ; got {names(classes)}")
     if set(asked) != set(mine):
         raise DataError(
-            f"label column {known.name!r}: the classes asked for are {names(asked)}, but training rows have"
+            f"label column {name!r}: the classes asked for are {names(asked)}, but training rows have"
             f" {names(mine)}"
         )
     return tuple(mine[key] for key in asked)

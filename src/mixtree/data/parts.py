@@ -36,8 +36,8 @@ def read_parts(spec: TableSpec, told: list[str]) -> dict[str, Part]:
     """
     training = _training(spec, told)
     parts = {"training": training, **_target(spec, training)}
-    columns = alike({role: part.label for role, part in parts.items()})
-    return {role: _labelled(part, columns[role], role, told) for role, part in parts.items()}
+    columns = alike(spec.label, {role: part.label for role, part in parts.items()})
+    return {role: _labelled(spec, part, columns[role], role, told) for role, part in parts.items()}
 
 
 def features_of(spec: TableSpec, parts: Mapping[str, Part], told: list[str]) -> list[str]:
@@ -82,6 +82,9 @@ def _open(table: Table, what: str, text: Iterable[str] = ()) -> tuple[str, pl.Da
 
 def _require(frame: pl.DataFrame, column: str, role: str, where: str) -> None:
     if column in frame.columns:
+        dtype = frame.schema[column]
+        if kind_of(dtype) == "other":
+            raise DataError(f"{where}: {role} column {column!r} has {dtype} values; make it numbers or text")
         return
     near = difflib.get_close_matches(column, frame.columns, n=3)
     hint = f"did you mean {names(near)}?" if near else f"it has {names(frame.columns)}"
@@ -124,14 +127,14 @@ def _source_names(spec: TableSpec, name: str | None, frame: pl.DataFrame, where:
     if spec.source_col is None:
         return pl.Series("source", [name], dtype=pl.Categorical).new_from_index(0, frame.height)
     _require(frame, spec.source_col, "source", where)
-    column = as_text(frame[spec.source_col]).str.strip_chars()
+    column = as_text(frame[spec.source_col].alias("source")).str.strip_chars()
     if column.null_count():
         row = (column.is_null().arg_max() or 0) + 1
         raise DataError(
             f"{where}: source column {spec.source_col!r} is missing in {column.null_count():,} rows (first in"
             f" data row {row:,}); fill it in. Words such as NA, null and None mean missing"
         )
-    return column.cast(pl.Categorical).alias("source")
+    return column.cast(pl.Categorical)
 
 
 def _joined(opened: Sequence[tuple[str, pl.DataFrame]], told: list[str]) -> pl.DataFrame:
@@ -154,8 +157,8 @@ def _joined(opened: Sequence[tuple[str, pl.DataFrame]], told: list[str]) -> pl.D
 def _cast(frame: pl.DataFrame, name: str, dtype: pl.DataType) -> pl.Series:
     if name not in frame.columns:
         return pl.Series(name, [None], dtype=dtype).new_from_index(0, frame.height)
-    column = frame.get_column(name)
-    return as_text(column) if dtype == pl.String else column.cast(dtype)
+    column = frame.get_column(name).alias("values")
+    return (as_text(column) if dtype == pl.String else column.cast(dtype)).alias(name)
 
 
 def _common_type(name: str, having: Mapping[str, pl.DataType]) -> pl.DataType:
@@ -164,7 +167,7 @@ def _common_type(name: str, having: Mapping[str, pl.DataType]) -> pl.DataType:
     kinds.pop("empty", None)
     if len(types) == 1:
         return types.pop()
-    if len(kinds) == 1 and "other" in kinds:
+    if "other" in kinds:
         raise DataError(f"column {name!r} has different types in {', '.join(having)}; make them the same")
     if not kinds or "text" in kinds:
         return pl.String()
@@ -192,14 +195,21 @@ def _target(spec: TableSpec, training: Part) -> dict[str, Part]:
     return parts
 
 
-def _labelled(part: Part, label: pl.Series, role: str, told: list[str]) -> Part:
+def _labelled(spec: TableSpec, part: Part, label: pl.Series, role: str, told: list[str]) -> Part:
     """The part with these labels, without the rows that have none."""
     missing = label.is_null()
     count = int(missing.sum())
     if count == len(label):
-        raise DataError(f"{part.where}: every row lacks the label {label.name!r}; is it the right file?")
+        raise DataError(f"{part.where}: every row lacks the label {spec.label!r}; is it the right file?")
     if not count:
         return Part(part.where, part.frame, label, part.source)
-    told.append(f"{count:,} of {len(label):,} {role} rows have no (finite) label {label.name!r}: left out")
+    told.append(f"{count:,} of {len(label):,} {role} rows have no (finite) label {spec.label!r}: left out")
     source = None if part.source is None else part.source.filter(~missing)
+    if part.source is not None and source is not None:
+        lost = sorted(set(part.source.unique()) - set(source.unique()))
+        if lost:
+            raise DataError(
+                f"{part.where}: source {names(lost)} has no row with a label {spec.label!r}; fill some"
+                " in, or leave the source out"
+            )
     return Part(part.where, part.frame.filter(~missing), label.drop_nulls(), source)

@@ -82,7 +82,7 @@ def read_table(
 
 
 def pick(frame: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:
-    """These columns of a frame, by their very names: ``select`` would take ``*`` and ``^a.*$`` for patterns."""
+    """These columns of a frame, by their very names: ``select`` takes ``*`` and ``^a.*$`` for patterns."""
     return pl.DataFrame([frame.get_column(name) for name in columns])
 
 
@@ -203,7 +203,8 @@ def _read_text(path: Path, dialect: _Dialect, text: Collection[str]) -> pl.DataF
     frame = _without_blank_end(frame)
     for name in [name for name, dtype in frame.schema.items() if dtype == pl.String]:
         # One at a time: text takes the most room, and each column's old values go before the next are made.
-        frame = frame.with_columns(_tidied(frame[name], typed=name not in text))
+        tidy = _tidied(frame[name].alias("text"), typed=name not in text)
+        frame = frame.with_columns(tidy.alias(name))
     return frame
 
 
@@ -229,10 +230,11 @@ def _without_blank_end(frame: pl.DataFrame) -> pl.DataFrame:
     """The frame without the empty lines at the end of its file."""
     if frame.width == 1:
         return frame  # an empty line is a missing value here
-    filled = frame.tail(1000).select(~pl.all_horizontal(pl.all().is_null())).to_series()
+    blank = pl.all_horizontal(pl.all().is_null()).alias("blank")
+    filled = ~frame.tail(1000).select(blank).to_series()
     last = filled.arg_true().max()
-    blank = len(filled) - 1 - last if isinstance(last, int) else len(filled)
-    return frame.head(frame.height - blank)
+    empty = len(filled) - 1 - last if isinstance(last, int) else len(filled)
+    return frame.head(frame.height - empty)
 
 
 def _refuse_short_rows(path: Path, dialect: _Dialect) -> None:

@@ -15,6 +15,9 @@ from mixtree.simplex import Mixture
 TARGET = "target"
 """The name under which the target's own rows appear as source K+1."""
 
+FOLD = "target fold "
+"""Sources of this name hold a part of the target's rows; they are never part of a reported mixture."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Rows:

@@ -65,7 +65,7 @@ def _by_label(labels: NDArray[Any], fraction: float, rng: np.random.Generator) -
 
 
 def _by_group(groups: pl.Series, fraction: float, rng: np.random.Generator, where: str) -> NDArray[np.bool_]:
-    text = as_text(groups)
+    text = as_text(groups.alias("group"))
     if text.null_count():
         raise DataError(
             f"{where}: group column {groups.name!r} is missing in {text.null_count():,} rows; fill it in"
@@ -84,7 +84,7 @@ def _by_group(groups: pl.Series, fraction: float, rng: np.random.Generator, wher
 
 
 def _by_time(times: pl.Series, fraction: float, where: str) -> NDArray[np.bool_]:
-    values = _moments(times, where)
+    values = _moments(times.name, times.alias("time"), where)
     if values.null_count():
         raise DataError(
             f"{where}: time column {times.name!r} is missing in {values.null_count():,} rows; fill it in"
@@ -98,7 +98,7 @@ def _by_time(times: pl.Series, fraction: float, where: str) -> NDArray[np.bool_]
     return ranks <= cut
 
 
-def _moments(times: pl.Series, where: str) -> pl.Series:
+def _moments(name: str, times: pl.Series, where: str) -> pl.Series:
     kind = kind_of(times.dtype)
     if kind == "number":
         return as_numbers(times)
@@ -107,6 +107,6 @@ def _moments(times: pl.Series, where: str) -> pl.Series:
     format = date_format(as_text(times))[0] if kind == "text" else None
     if format is None:
         raise DataError(
-            f"{where}: time column {times.name!r} holds neither dates nor numbers; write dates as 2024-12-31"
+            f"{where}: time column {name!r} holds neither dates nor numbers; write dates as 2024-12-31"
         )
     return as_dates(as_text(times), format)

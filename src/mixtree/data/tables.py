@@ -23,7 +23,6 @@ from mixtree.data.readers import names, pick, read_table
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.specs import TableSpec
 from mixtree.data.splits import split_rows
-from mixtree.errors import DataError
 
 __all__ = ["TableData", "TableSpec", "load_tables", "read_table"]
 
@@ -58,7 +57,7 @@ def load_tables(spec: TableSpec, *, seed: int = 0) -> TableData:
     """Reads the files of a spec and makes them ready; ``seed`` is of the target's split only."""
     told: list[str] = []
     parts = read_parts(spec, told)
-    labels = Labels.learn(parts["training"].label, task=spec.task, classes=spec.classes)
+    labels = Labels.learn(spec.label, parts["training"].label, task=spec.task, classes=spec.classes)
     y = {role: labels.encode(part.label, where=part.where) for role, part in parts.items()}
     features = features_of(spec, parts, told)
     training = parts.pop("training")
@@ -121,12 +120,9 @@ def _rows_by_source(spec: TableSpec, training: Part) -> dict[str, NDArray[np.int
     """Positions of every source's rows; sources in the order given, or of their names."""
     assert training.source is not None
     source = training.source
-    found = source.cast(pl.String).unique().sort().to_list()
     given = [name for name, _ in spec.sources if name is not None]
-    lost = [name for name in given if name not in found]
-    if lost:
-        raise DataError(f"source {names(lost)} has no labelled row: leave it out or give it some")
-    return {name: np.flatnonzero((source == name).to_numpy()) for name in given or found}
+    found = given or source.cast(pl.String).unique().sort().to_list()
+    return {name: np.flatnonzero((source == name).to_numpy()) for name in found}
 
 
 def _compact(frame: pl.DataFrame, preprocessor: Preprocessor) -> pl.DataFrame:
@@ -136,7 +132,8 @@ def _compact(frame: pl.DataFrame, preprocessor: Preprocessor) -> pl.DataFrame:
     for name, column in kept.items():
         if kind_of(frame.schema[name]) == "text":
             values = values_of(column, frame[name], where="training")
-            frame = frame.with_columns(values if column.kind == "date" else values.cast(pl.Categorical))
+            values = values if column.kind == "date" else values.cast(pl.Categorical)
+            frame = frame.with_columns(values.alias(name))
     return frame
 
 
@@ -149,13 +146,18 @@ def _leakage(
 
 def _notes(labels: Labels, sources: Mapping[str, Rows], validation: Rows) -> list[str]:
     """Which classes a source or the validation rows lack, and which sources are tiny."""
-    told = [f"source {name!r} has one row only" for name, rows in sources.items() if len(rows) == 1]
-    if labels.classes is None:
-        return told
+    told = []
+    tiny = [name for name, rows in sources.items() if len(rows) == 1]
+    if tiny:
+        told.append(f"source {names(tiny, most=5)} has one row only")
+    lacking: dict[tuple[Label, ...], list[str]] = {}
     for name, rows in sources.items():
-        absent = labels.absent(rows.y)
-        if absent:
-            told.append(f"source {name!r} has no row of class {names(absent, most=5)}")
+        lacking.setdefault(labels.absent(rows.y), []).append(name)
+    told += [
+        f"source {names(those, most=5)} has no row of class {names(absent, most=5)}"
+        for absent, those in lacking.items()
+        if absent
+    ]
     absent = labels.absent(validation.y)
     if absent:
         told.append(f"validation has no row of class {names(absent, most=5)}: scores say nothing about it")
