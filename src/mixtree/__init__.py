@@ -16,12 +16,17 @@ if TYPE_CHECKING:
     from mixtree.errors import MixtreeError as MixtreeError
     from mixtree.errors import SearchError as SearchError
     from mixtree.errors import TrainingError as TrainingError
+    from mixtree.estimator import MixtureClassifier as MixtureClassifier
+    from mixtree.estimator import MixtureRegressor as MixtureRegressor
+    from mixtree.fitting import fit as fit
+    from mixtree.modelfolder import load_model as load_model
     from mixtree.search import Search as Search
     from mixtree.search import TreeSearch as TreeSearch
     from mixtree.search import Trial as Trial
     from mixtree.simplex import Cell as Cell
     from mixtree.simplex import Mixture as Mixture
     from mixtree.study import Result as Result
+    from mixtree.study import load as load
     from mixtree.study import run as run
     from mixtree.trainer import Evaluation as Evaluation
     from mixtree.trainer import Job as Job
@@ -37,6 +42,8 @@ _PUBLIC = {
     "InputError": "mixtree.errors",
     "Job": "mixtree.trainer",
     "MixtreeError": "mixtree.errors",
+    "MixtureClassifier": "mixtree.estimator",
+    "MixtureRegressor": "mixtree.estimator",
     "Mixture": "mixtree.simplex",
     "Node": "mixtree.tree",
     "Problem": "mixtree.data.sources",
@@ -51,6 +58,9 @@ _PUBLIC = {
     "Tree": "mixtree.tree",
     "TreeSearch": "mixtree.search",
     "Trial": "mixtree.search",
+    "fit": "mixtree.fitting",
+    "load": "mixtree.study",
+    "load_model": "mixtree.modelfolder",
     "make_search": "mixtree.algorithms",
     "run": "mixtree.study",
 }
