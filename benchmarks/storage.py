@@ -201,6 +201,20 @@ def memory_rows(nodes: int) -> list[Row]:
 # --------------------------------------------------------------------------------------------- workers
 
 
+BURN = "import time; end = time.process_time() + 2\nwhile time.process_time() < end: pass"
+
+
+def plain_speedup() -> float:
+    """What two plain processes get on this machine now: 2 if both cores are free, 1 if others share them."""
+    took = []
+    for count in (1, 2):
+        started = time.perf_counter()
+        for process in [subprocess.Popen([sys.executable, "-c", BURN]) for _ in range(count)]:
+            process.wait()
+        took.append((time.perf_counter() - started) / count)
+    return took[0] / took[1]
+
+
 def worker_rows(nodes: int = 24, seconds: float = 1.0, repeats: int = 1) -> list[Row]:
     """Wall-clock time of one worker over that of two, a second of training a node, starting included."""
     rows = []
@@ -217,7 +231,7 @@ def worker_rows(nodes: int = 24, seconds: float = 1.0, repeats: int = 1) -> list
             ratios.append(took[0] / took[1])
         name = f"two workers, {seconds:g} s of {what} a node: × one worker"
         rows.append(row(name, statistics.median(ratios), 1.8, more_is_better=True))
-    return rows
+    return [*rows, row("two plain processes on this machine now: × one", plain_speedup(), None)]
 
 
 PARTS: dict[str, Callable[[bool], list[Row]]] = {

@@ -27,17 +27,9 @@ from mixtree.metrics import mean_and_error
 from mixtree.trainer import Evaluation, Job
 from mixtree.trainers.evaluation import loss_evaluations
 from mixtree.trainers.rows import load_cursor, save_cursor
+from mixtree.trainers.torch_choice import choose_engine, make_engine
 from mixtree.trainers.torch_data import Objective, Table, call
-from mixtree.trainers.torch_engines import (
-    Engine,
-    Recipe,
-    choose_engine,
-    free_memory,
-    make_engine,
-    one_torch_thread,
-    seeded,
-    smaller,
-)
+from mixtree.trainers.torch_engines import Engine, Recipe, free_memory, one_torch_thread, seeded, smaller
 from mixtree.trainers.torch_state import (
     Replica,
     TorchState,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 
 from mixtree.data.sampling import Cursor, Sampler
 from mixtree.errors import TrainingError
-from mixtree.simplex import uniform_mixture
 from mixtree.trainer import Job
 from mixtree.trainers.torch_data import Batch, Objective, Table, call
 from mixtree.trainers.torch_state import Replica, TorchState
@@ -25,9 +23,6 @@ logger = logging.getLogger(__name__)
 
 EngineName: TypeAlias = Literal["eager", "traced", "vmap"]
 TorchJob: TypeAlias = Job[TorchState]
-
-_SLOW_STEP = 0.05
-"""Seconds from which on a step is all arithmetic, so that there is nothing left for a trace to save."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -101,7 +96,8 @@ class EagerEngine:
     def _train_one(self, job: TorchJob) -> TorchState:
         recipe, replica = self.recipe, self.recipe.replica
         rows, cursor = recipe.rows(job)
-        replica.module.train()
+        if not replica.module.training:
+            replica.module.train()
         replica.load(recipe.state(job))
         try:
             with seeded(job.seed, recipe.device):
@@ -112,7 +108,7 @@ class EagerEngine:
                         self._step(pieces, job.lr_scale)
             return replica.capture(cursor)
         finally:
-            replica.optimizer.zero_grad(set_to_none=True)
+            replica.module.zero_grad(set_to_none=True)
 
     def _steps(self, rows: NDArray[np.int64]) -> Iterator[list[Batch]]:
         """The pieces of every step's batch."""
@@ -160,7 +156,7 @@ class EagerEngine:
 
     def _backward(self, pieces: list[Batch]) -> float:
         recipe, replica = self.recipe, self.recipe.replica
-        replica.optimizer.zero_grad(set_to_none=True)
+        replica.module.zero_grad(set_to_none=True)
         rows = sum(len(y) for _, y, _ in pieces)
         loss = 0.0
         for inputs, y, weight in pieces:
@@ -174,7 +170,7 @@ class EagerEngine:
         if recipe.clip_norm is not None:
             if replica.scaler is not None:
                 replica.scaler.unscale_(replica.optimizer)
-            torch.nn.utils.clip_grad_norm_(replica.module.parameters(), recipe.clip_norm)
+            torch.nn.utils.clip_grad_norm_(replica.optimized, recipe.clip_norm)
         return loss
 
 
@@ -235,101 +231,6 @@ class TracedEngine:
             logger.warning("out of memory with %d models at once: training these one by one", len(jobs))
             free_memory(self.recipe.device)
             return self.eager.train(jobs)
-
-
-def make_engine(name: EngineName, recipe: Recipe, *, group: int, initial: TorchState) -> Engine:
-    """The engine of this name if it trains this module right, else the next simpler one."""
-    if name == "eager":
-        return EagerEngine(recipe)
-    groups = [group, 1] if name == "vmap" and group > 1 else [1]
-    for size in groups:
-        engine = _checked(recipe, initial, group=size)
-        if engine is not None:
-            if size != groups[0]:
-                logger.warning("engine vmap cannot train this module: using engine traced")
-            return engine
-    logger.warning("engine %s cannot train this module: using engine eager", name)
-    return EagerEngine(recipe)
-
-
-def choose_engine(recipe: Recipe, *, group: int, initial: TorchState) -> Engine:
-    """The fastest of the engines that train this module right, by the time of a few steps."""
-    eager = EagerEngine(recipe)
-    jobs = _trial_jobs(recipe, initial, models=group, steps=2)
-    eager.train(jobs[:1])  # the first steps of a process are slow whatever the engine
-    seconds = _time(eager, jobs[:1], recipe.device) / 2
-    if seconds > _SLOW_STEP:
-        logger.info("engine eager: a step takes %.0f ms, nearly all of it arithmetic", 1e3 * seconds)
-        return eager
-    engines: list[Engine] = [eager]
-    for size in (1, group) if group > 1 else (1,):
-        engine = _checked(recipe, initial, group=size)
-        if engine is None:
-            break
-        engines.append(engine)
-    jobs = _trial_jobs(recipe, initial, models=group, steps=10)
-    timings: dict[str, list[float]] = {engine.name: [] for engine in engines}
-    for _ in range(6):
-        for engine in engines:
-            some = jobs if engine.name == "vmap" else jobs[:1]
-            timings[engine.name].append(_time(engine, some, recipe.device) / len(some) / 10)
-    # The first round pays for traces and caches.
-    costs = {name: float(np.median(times[1:])) for name, times in timings.items()}
-    best = min(engines, key=lambda engine: costs[engine.name])
-    told = ", ".join(f"{name} {1e6 * cost:.0f}" for name, cost in costs.items())
-    logger.info("engine %s: microseconds per step and model: %s", best.name, told)
-    return best
-
-
-def _checked(recipe: Recipe, initial: TorchState, *, group: int) -> TracedEngine | None:
-    """The traced engine, if it moves a few models as the eager loop does."""
-    jobs = _trial_jobs(recipe, initial, models=min(group, 2), steps=3)
-    engine = TracedEngine(recipe, group=group)
-    try:
-        pairs = zip(EagerEngine(recipe).train(jobs), engine.train(jobs), strict=True)
-        names = recipe.replica.parameters
-        wrong = max(_deviation(names, initial, right, tried) for right, tried in pairs)
-    except Exception as error:  # whatever a user's module does when it is traced, the eager loop remains
-        reason = str(error).strip().split("\n")[0]
-        logger.info("engine %s cannot train this module (%s: %s)", engine.name, type(error).__name__, reason)
-        return None
-    if wrong > 0.05:
-        logger.warning("engine %s is off by %.0f%% of a step: not used", engine.name, 100 * wrong)
-        return None
-    return engine
-
-
-def _deviation(
-    parameters: Collection[str], initial: TorchState, right: TorchState, tried: TorchState
-) -> float:
-    """How far two trained states are apart, as a share of how far they came.
-
-    Parameters count together: where a gradient is only rounding, some optimizers still take full steps.
-    """
-    parts: dict[str, list[float]] = {}
-    for name, start in initial.tensors.items():
-        before, good, tested = (each.double() for each in (start, right.tensors[name], tried.tensors[name]))
-        sums = parts.setdefault("parameters" if name in parameters else name, [0.0, 0.0])
-        sums[0] += float(torch.nan_to_num(good - tested).square().sum())
-        sums[1] += float(torch.nan_to_num(good - before).square().sum() + 1e-10 * before.square().sum())
-    return max(float(np.sqrt(apart / (way + 1e-300))) for apart, way in parts.values())
-
-
-def _trial_jobs(recipe: Recipe, initial: TorchState, *, models: int, steps: int) -> list[TorchJob]:
-    mixture = uniform_mixture(len(recipe.sampler.sizes) - 1)  # never the target's own rows
-    return [Job(initial, mixture, steps, seed) for seed in range(models)]
-
-
-def _time(engine: Engine, jobs: Sequence[TorchJob], device: torch.device) -> float:
-    # CPU time is not disturbed by other programs; a device's own work does not show in it.
-    clock: Callable[[], float] = time.thread_time if device.type == "cpu" else time.perf_counter
-    start = clock()
-    engine.train(jobs)
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
-    return clock() - start
 
 
 @contextmanager

@@ -176,7 +176,12 @@ def first(node: fx.Node) -> fx.Node:
 
 def is_transpose(node: fx.Node) -> bool:
     """Whether this swaps the two dimensions of a matrix, or of every matrix of a stack."""
-    return node.target is aten.t.default or (node.target is aten.transpose.int and node.args[1:] == (1, 2))
+    form = layout(node)
+    if form is None or node.target not in _SWAPS:
+        return False
+    return (
+        len(form[0]) == 2 if node.target is aten.t.default else len(form[0]) == 3 and node.args[1:] == (1, 2)
+    )
 
 
 def is_view(node: fx.Node) -> bool:

@@ -133,6 +133,7 @@ class Replica:
             )
         self.scaler = scaler
         self.parameters = dict(module.named_parameters())
+        self.frozen: dict[str, Tensor] = {}
         self.optimized = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.fresh = self.optimizer_tree()
         self.fresh_schedule = self.schedule_tree()
@@ -144,13 +145,16 @@ class Replica:
 
     def load(self, state: TorchState) -> None:
         """Continue from this state."""
+        # Frozen weights never change: states share them, however large they are.
+        self.frozen = {
+            name: state.tensors[name] for name, x in self.parameters.items() if not x.requires_grad
+        }
         with torch.no_grad():
             for name, parameter in self.parameters.items():
-                if parameter.requires_grad:
-                    parameter.copy_(state.tensors[name])
+                if name in self.frozen:
+                    parameter.data = self.frozen[name]
                 else:
-                    # Frozen weights never change: states share them, however large they are.
-                    parameter.data = state.tensors[name]
+                    parameter.copy_(state.tensors[name])
             for name, buffer in self.buffers.items():
                 buffer.copy_(state.tensors[name])
         self.load_schedule(state)
@@ -170,11 +174,8 @@ class Replica:
 
     def capture(self, cursor: Cursor) -> TorchState:
         """The state reached by now."""
-        tensors = {
-            name: clone(each) if each.requires_grad else each.detach()
-            for name, each in self.parameters.items()
-        }
-        tensors.update((name, clone(buffer)) for name, buffer in self.buffers.items())
+        moved = {**self.parameters, **self.buffers}
+        tensors = {name: self.frozen[name] if name in self.frozen else clone(x) for name, x in moved.items()}
         return TorchState(tensors, self.optimizer_tree(), self.schedule_tree(), self._scale(), cursor)
 
     def optimizer_tree(self) -> Tree:
@@ -224,8 +225,8 @@ def read_checkpoint(init: str | Path | Mapping[str, Any]) -> dict[str, Tensor]:
 
 def load_checkpoint(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Start the module from these tensors; every name and shape must match."""
-    wanted = {**module.state_dict(), **dict(module.named_buffers())}
-    needed = module.state_dict().keys()
+    needed = {name: x for name, x in module.state_dict().items() if isinstance(x, Tensor)}
+    wanted = {**needed, **dict(module.named_buffers())}
     problems = [
         *_listed("missing", [name for name in needed if name not in tensors]),
         *_listed("not in the module", [name for name in tensors if name not in wanted]),

@@ -95,7 +95,7 @@ class Program:
         clip_norm: float | None,
         models: int,
     ) -> None:
-        _check(replica, table)
+        _check(replica)
         self.replica, self.table, self.objective, self.models = replica, table, objective, models
         self.clip_norm = clip_norm
         optimized = set(map(id, replica.optimized))
@@ -119,7 +119,11 @@ class Program:
         if len(kinds) != 1:
             raise TraceError("the trained parameters are not all of one type on one device")
         ((dtype, device),) = kinds
-        turned = {name for place, name in enumerate(trained) if gradient.only_transposed(place)}
+        turned = {
+            name
+            for place, name in enumerate(trained)
+            if trained[name].ndim == 2 and gradient.only_transposed(place)
+        }
         self.layout = Layout(moved, models, turned)
         self.flat = torch.zeros(self.layout.size, dtype=dtype, device=device)
         self.rows = self.layout.rows(self.flat)
@@ -222,22 +226,20 @@ class Program:
         replica = self.replica
         kept = _kept([state.optimizer["state"][place] for place in self.places])
         groups, schedule = state.optimizer["groups"], state.scheduler
-        if kept is None:
+        if kept is None or len(groups) != 1:
             return None
+        # Equal settings and an equal schedule now are equal ones all the way.
+        key = (steps, lr_scale, kept, repr(groups), repr(schedule))
         if replica.scheduler is None:
             settings = [_scaled(groups[0], lr_scale)] * steps
-            if not self._fits(settings[:1]):
-                return None
-            return Plan(settings, groups, schedule, (steps, kept, _frozen(settings[:1])))
-        replica.load_schedule(state)
-        settings = []
-        for _ in range(steps):
-            settings.append(_scaled(replica.optimizer.param_groups[0], lr_scale))
-            replica.scheduler.step()
-        if not self._fits(settings):
-            return None
-        groups = replica.settings()
-        return Plan(settings, groups, replica.schedule_tree(), (steps, kept, _frozen(settings)))
+        else:
+            replica.load_schedule(state)
+            settings = []
+            for _ in range(steps):
+                settings.append(_scaled(replica.optimizer.param_groups[0], lr_scale))
+                replica.scheduler.step()
+            groups, schedule = replica.settings(), replica.schedule_tree()
+        return Plan(settings, groups, schedule, key) if self._fits(settings) else None
 
     def _fits(self, settings: Sequence[Mapping[str, Any]]) -> bool:
         """Whether momentum and decay are on or off as they were when the step was compiled."""
@@ -293,9 +295,12 @@ class Program:
             view.mul_(scale)
 
     def _load(self, states: Sequence[TorchState]) -> None:
+        # One call for all copies: their number counts more than their size.
+        torch._foreach_copy_(
+            [view for row in self.rows for view in row.values()],
+            [state.tensors[name] for state in states for name in self.layout.spans],
+        )
         for place, state in enumerate(states):
-            for name, view in self.rows[place].items():
-                view.copy_(state.tensors[name])
             for name, tensor in self.held.items():
                 given = state.tensors[name]
                 if self.frozen.get((name, place)) is not given:
@@ -354,7 +359,7 @@ class Program:
         return captured
 
 
-def _check(replica: Replica, table: Table) -> None:
+def _check(replica: Replica) -> None:
     optimizer = replica.optimizer
     if type(optimizer) not in _ELEMENTWISE:
         raise TraceError(f"{type(optimizer).__name__} may look at whole tensors: only the eager loop is safe")
@@ -362,8 +367,6 @@ def _check(replica: Replica, table: Table) -> None:
         raise TraceError("the optimizer has several parameter groups")
     if not isinstance(optimizer.param_groups[0]["lr"], float):
         raise TraceError("the step size is not a plain number")
-    if table.collate is not None or replica.scaler is not None:
-        raise TraceError("a user's collate and mixed precision need the eager loop")
     if replica.scheduler is not None:
         # Without gradients this moves nothing; a schedule warns if no step was ever taken before its own.
         optimizer.zero_grad(set_to_none=True)
@@ -377,6 +380,8 @@ def _copies(row: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _kept(states: Sequence[Mapping[str, Any]]) -> Any:
     """Which names an optimizer keeps, and its counts: None unless they are the same for every parameter."""
+    if not any(states):
+        return ()
     found = {
         tuple(
             (name, float(value) if name in _COUNTS else None)
@@ -391,7 +396,3 @@ def _kept(states: Sequence[Mapping[str, Any]]) -> Any:
 def _scaled(group: Mapping[str, Any], lr_scale: float) -> dict[str, Any]:
     settings = {key: value for key, value in group.items() if key not in ("params", "param_names")}
     return {**settings, "lr": group["lr"] * lr_scale}
-
-
-def _frozen(settings: Sequence[Mapping[str, Any]]) -> Any:
-    return tuple(tuple(sorted((key, repr(value)) for key, value in each.items())) for each in settings)

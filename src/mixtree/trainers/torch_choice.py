@@ -1,0 +1,142 @@
+"""Which engine trains a torch module right, and which of those is the fastest."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mixtree.simplex import uniform_mixture
+from mixtree.trainer import Job
+from mixtree.trainers.torch_engines import EagerEngine, Engine, EngineName, Recipe, TorchJob, TracedEngine
+from mixtree.trainers.torch_state import Replica, TorchState
+
+logger = logging.getLogger(__name__)
+
+_SLOW_STEP = 0.05
+"""Seconds from which on a step is all arithmetic, so that there is nothing left for a trace to save."""
+
+
+def make_engine(name: EngineName, recipe: Recipe, *, group: int, initial: TorchState) -> Engine:
+    """The engine of this name if it trains this module right, else the next simpler one."""
+    if name == "eager" or _only_eager(recipe):
+        return EagerEngine(recipe)
+    groups = [group, 1] if name == "vmap" and group > 1 else [1]
+    for size in groups:
+        engine = _checked(recipe, initial, group=size)
+        if engine is not None:
+            if size != groups[0]:
+                logger.warning("engine vmap cannot train this module: using engine traced")
+            return engine
+    logger.warning("engine %s cannot train this module: using engine eager", name)
+    return EagerEngine(recipe)
+
+
+def choose_engine(recipe: Recipe, *, group: int, initial: TorchState) -> Engine:
+    """The fastest of the engines that train this module right, by the time of a few steps."""
+    eager = EagerEngine(recipe)
+    if _only_eager(recipe):
+        return eager
+    jobs = _trial_jobs(recipe, initial, models=group, steps=2)
+    eager.train(jobs[:1])  # the first steps of a process are slow whatever the engine
+    seconds = _time(eager, jobs[:1], recipe.device) / 2
+    if seconds > _SLOW_STEP:
+        logger.info("engine eager: a step takes %.0f ms, nearly all of it arithmetic", 1e3 * seconds)
+        return eager
+    engines: list[Engine] = [eager]
+    for size in (1, group) if group > 1 else (1,):
+        engine = _checked(recipe, initial, group=size)
+        if engine is None:
+            break
+        engines.append(engine)
+    jobs = _trial_jobs(recipe, initial, models=group, steps=10)
+    timings: dict[str, list[float]] = {engine.name: [] for engine in engines}
+    for _ in range(6):
+        for engine in engines:
+            some = jobs if engine.name == "vmap" else jobs[:1]
+            timings[engine.name].append(_time(engine, some, recipe.device) / len(some) / 10)
+    # The first round pays for traces and caches.
+    costs = {name: float(np.median(times[1:])) for name, times in timings.items()}
+    best = min(engines, key=lambda engine: costs[engine.name])
+    told = ", ".join(f"{name} {1e6 * cost:.0f}" for name, cost in costs.items())
+    logger.info("engine %s: microseconds per step and model: %s", best.name, told)
+    return best
+
+
+def _only_eager(recipe: Recipe) -> bool:
+    """A user's own batches may have any form, and mixed precision is no part of a trace."""
+    return recipe.table.collate is not None or recipe.amp is not None
+
+
+def _checked(recipe: Recipe, initial: TorchState, *, group: int) -> TracedEngine | None:
+    """The traced engine, if it trains a few models as the eager loop does."""
+    jobs = _trial_jobs(recipe, initial, models=min(group, 2), steps=3)
+    engine = TracedEngine(recipe, group=group)
+    try:
+        with warnings.catch_warnings():
+            # Where vmap falls back to a loop over the models, training them one by one is no slower.
+            warnings.filterwarnings("error", message="There is a performance drop")
+            pairs = zip(EagerEngine(recipe).train(jobs), engine.train(jobs), strict=True)
+        wrong = max(_deviation(recipe.replica, initial, right, tried) for right, tried in pairs)
+    except Exception as error:  # whatever a user's module does when it is traced, the eager loop remains
+        reason = str(error).strip().split("\n")[0]
+        logger.info("engine %s cannot train this module (%s: %s)", engine.name, type(error).__name__, reason)
+        return None
+    if wrong > 0.05:
+        logger.info("engine %s is off by %.0f%% of a step: not used", engine.name, 100 * wrong)
+        return None
+    return engine
+
+
+def _deviation(replica: Replica, initial: TorchState, right: TorchState, tried: TorchState) -> float:
+    """How far two trained states are apart, as a share of how far they came."""
+    buffers = replica.buffers
+    shares = [
+        _share([initial.tensors[name]], [right.tensors[name]], [tried.tensors[name]]) for name in buffers
+    ]
+    names = list(replica.parameters)
+    before, good, tested = ([state.tensors[name] for name in names] for state in (initial, right, tried))
+    if type(replica.optimizer) is not torch.optim.SGD:
+        # Where a gradient is only rounding, adaptive optimizers still take full steps, in any direction:
+        # their averages of the gradients tell, not the parameters.
+        good, tested = (_memory(state) for state in (right, tried))
+        before = [torch.zeros_like(each) for each in good]
+    return max([_share(before, good, tested), *shares])
+
+
+def _memory(state: TorchState) -> list[Tensor]:
+    values = [value for kept in state.optimizer["state"] for value in kept.values()]
+    return [value for value in values if isinstance(value, Tensor) and value.ndim]
+
+
+def _share(before: Sequence[Tensor], good: Sequence[Tensor], tested: Sequence[Tensor]) -> float:
+    apart = way = 0.0
+    for start, right, tried in zip(before, good, tested, strict=True):
+        sound = right.isfinite()
+        begun, right, tried = (each[sound].double() for each in (start, right, tried))
+        apart += float((right - tried).square().sum())
+        way += float((right - begun).square().sum() + 1e-10 * begun.square().sum())
+    share = float(np.sqrt(apart / (way + 1e-300)))
+    return share if np.isfinite(share) else float("inf")
+
+
+def _trial_jobs(recipe: Recipe, initial: TorchState, *, models: int, steps: int) -> list[TorchJob]:
+    mixture = uniform_mixture(len(recipe.sampler.sizes) - 1)  # never the target's own rows
+    return [Job(initial, mixture, steps, seed) for seed in range(models)]
+
+
+def _time(engine: Engine, jobs: Sequence[TorchJob], device: torch.device) -> float:
+    # CPU time is not disturbed by other programs; a device's own work does not show in it.
+    clock: Callable[[], float] = time.thread_time if device.type == "cpu" else time.perf_counter
+    start = clock()
+    engine.train(jobs)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+    return clock() - start
