@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from mixtree.data.sources import Sources
 from mixtree.errors import InputError
 from mixtree.trainer import Trainer
@@ -32,7 +34,7 @@ def make_trainer(model: Any, sources: Sources, options: ModelOptions) -> Trainer
     if hasattr(model, "partial_fit") or hasattr(model, "steps"):
         return _partial_fit(model, sources, options)
     if type(model).__module__.split(".")[0] in ("lightgbm", "xgboost"):
-        return _boosting(type(model).__module__.split(".")[0], sources, options, dict(model.get_params()))
+        return _boosting(type(model).__module__.split(".")[0], sources, options, _changed(model))
     if callable(model):
         return _torch(model, sources, options)
     raise InputError(
@@ -94,10 +96,23 @@ def _boosting(library: str, sources: Sources, options: ModelOptions, params: dic
     return kind(sources, params, learning_rate=own if options.lr is None else options.lr)
 
 
+def _changed(estimator: Any) -> dict[str, Any]:
+    """The parameters that a user has set: the others, the objective among them, follow from the data."""
+    usual = type(estimator)().get_params()
+    given: dict[str, Any] = estimator.get_params()
+    return {
+        name: value
+        for name, value in given.items()
+        if name not in usual or not (value is usual[name] or value == usual[name])
+    }
+
+
 def _torch(factory: Any, sources: Sources, options: ModelOptions) -> Trainer[Any]:
     from functools import partial
 
-    from mixtree.trainers.torch import TorchTrainer, torch
+    import torch
+
+    from mixtree.trainers.torch import TorchTrainer
 
     lr = DEFAULT_LR["mlp"] if options.lr is None else options.lr
     return TorchTrainer(
@@ -105,9 +120,17 @@ def _torch(factory: Any, sources: Sources, options: ModelOptions) -> Trainer[Any
         factory,
         optimizer=partial(torch.optim.SGD, lr=lr),
         batch_size=options.batch_size,
-        class_weight=options.class_weight,
+        class_weight=None if options.class_weight is None else _balanced(sources),
         init=options.init,
     )
+
+
+def _balanced(sources: Sources) -> list[float]:
+    """Factors that give every class the same total weight over the sources' rows."""
+    if not sources.classes:
+        raise InputError("class_weight is for classifications, and this is a regression: leave it out")
+    counts = sum(np.bincount(part.y, minlength=sources.classes) for part in sources.rows)
+    return [float(weight) for weight in np.sum(counts) / (sources.classes * np.maximum(counts, 1))]
 
 
 def _refuse(options: ModelOptions, family: str, *names: str) -> None:

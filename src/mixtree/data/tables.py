@@ -53,22 +53,26 @@ class TableData:
         return self.preprocessor.columns
 
 
-def load_tables(spec: TableSpec, *, seed: int = 0) -> TableData:
-    """Reads the files of a spec and makes them ready; ``seed`` is of the target's split only."""
+def load_tables(spec: TableSpec, *, seed: int = 0, preprocessor: Preprocessor | None = None) -> TableData:
+    """Reads the files of a spec and makes them ready; ``seed`` is of the target's split only.
+
+    A ``preprocessor`` that was learnt before is used as it is: a model to start from fits its features alone.
+    """
     told: list[str] = []
     parts = read_parts(spec, told)
     labels = Labels.learn(spec.label, parts["training"].label, task=spec.task, classes=spec.classes)
     y = {role: labels.encode(part.label, where=part.where) for role, part in parts.items()}
     features = features_of(spec, parts, told)
     training = parts.pop("training")
-    preprocessor = Preprocessor.fit(
-        pick(training.frame, features),
-        rare_below=spec.rare_below,
-        max_levels=spec.max_levels,
-        sparse=spec.sparse,
-        where=training.where,
-    )
-    told += preprocessor.warnings
+    if preprocessor is None:
+        preprocessor = Preprocessor.fit(
+            pick(training.frame, features),
+            rare_below=spec.rare_below,
+            max_levels=spec.max_levels,
+            sparse=spec.sparse,
+            where=training.where,
+        )
+        told += preprocessor.warnings
     rows = _rows_by_source(spec, training)
     frame = _compact(training.frame, preprocessor)
     del training  # the table as it was read: from here on there is room for the features

@@ -50,10 +50,10 @@ def choose_engine(recipe: Recipe, *, group: int, initial: TorchState) -> Engine:
         return eager
     engines: list[Engine] = [eager]
     for size in (1, group) if group > 1 else (1,):
-        engine = _checked(recipe, initial, group=size)
-        if engine is None:
+        faster = _checked(recipe, initial, group=size)
+        if faster is None:
             break
-        engines.append(engine)
+        engines.append(faster)
     jobs = _trial_jobs(recipe, initial, models=group, steps=10)
     timings: dict[str, list[float]] = {engine.name: [] for engine in engines}
     for _ in range(6):

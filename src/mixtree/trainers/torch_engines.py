@@ -135,11 +135,11 @@ class EagerEngine:
 
     def _step(self, pieces: list[Batch], lr_scale: float) -> None:
         replica = self.recipe.replica
-        optimizer = replica.optimizer
+        optimizer: Any = replica.optimizer
         scales = [group["lr"] for group in optimizer.param_groups] if lr_scale != 1.0 else []
         for group in optimizer.param_groups if scales else ():
             group["lr"] = group["lr"] * lr_scale
-        if isinstance(optimizer, torch.optim.LBFGS):
+        if isinstance(replica.optimizer, torch.optim.LBFGS):
             optimizer.step(lambda: self._backward(pieces))
         elif replica.scaler is None:
             self._backward(pieces)
@@ -161,7 +161,7 @@ class EagerEngine:
         loss = 0.0
         for inputs, y, weight in pieces:
             with nullcontext() if recipe.amp is None else torch.autocast(recipe.device.type, recipe.amp):
-                part = recipe.objective.total(call(replica.module, inputs), y, weight)
+                part: Any = recipe.objective.total(call(replica.module, inputs), y, weight)
             if len(pieces) > 1:
                 part = part * (len(y) / rows)
             (part if replica.scaler is None else replica.scaler.scale(part)).backward()

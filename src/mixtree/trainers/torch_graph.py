@@ -110,7 +110,8 @@ def _shorten_sums(graph: fx.Graph) -> None:
         total = node.args[0] if node.target is aten.view.default else None
         if not isinstance(total, fx.Node) or total.target is not aten.sum.dim_IntList or total.kwargs:
             continue
-        source, dims, *keep = total.args
+        parts: Any = total.args
+        source, dims, *keep = parts
         after, before = layout(node), layout(source)
         if keep != [True] or after is None or before is None:
             continue

@@ -113,8 +113,10 @@ def _sum_of_rows(
     """The gradient as a product, if it is a sum over the rows of a batch, as those of biases are."""
     if node.target is not aten.sum.dim_IntList or node.kwargs or len(node.args) != 2:
         return None
-    rows, (shape, _, dtype) = first(node), layout(first(node)) or ((), (), None)
-    over = [place % len(shape) for place in node.args[1]] if shape else []
+    found: tuple[Any, ...] = layout(first(node)) or ((), (), None)
+    rows, (shape, _, dtype) = first(node), found
+    summed: Any = node.args[1]
+    over = [place % len(shape) for place in summed] if shape else []
     fits = len(shape) == ones.ndim and shape[:-2] == ones.shape[:-2] and dtype == ones.dtype
     if not fits or over != [ones.ndim - 2] or shape[-2] != ones.shape[-1] or _root(rows) in moving:
         return None
@@ -160,7 +162,7 @@ def _accumulate(graph: fx.Graph, target: fx.Node, part: Part, keep: Number, shar
     """target ← keep·target + share·gradient."""
     if part.product is not None:
         # On a matrix or on a stack of them; keep = 0 drops what was there, be it NaN.
-        options = {"beta": keep, "alpha": share}
+        options: dict[str, Any] = {"beta": keep, "alpha": share}
         graph.call_method("baddbmm_" if part.stacked else "addmm_", (target, *part.product), options)
         return
     if keep == 0:
@@ -176,7 +178,8 @@ def _emit(graph: fx.Graph, node: fx.Node, nodes: Nodes) -> fx.Node:
     arguments = fx.map_arg(node.args, nodes.__getitem__)
     options = fx.map_arg(node.kwargs, nodes.__getitem__)
     if not isinstance(node.target, torch._ops.OpOverload):
-        return graph.call_function(node.target, arguments, options)
+        function: Any = node.target
+        return graph.call_function(function, arguments, options)
     name = node.target._schema.name.removeprefix("aten::")
     bias = layout(node.args[0]) if node.target is aten.addmm.default and not options else None
     if bias is not None and len(bias[0]) == 1:

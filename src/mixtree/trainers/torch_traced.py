@@ -99,7 +99,7 @@ class Program:
         self.replica, self.table, self.objective, self.models = replica, table, objective, models
         self.clip_norm = clip_norm
         optimized = set(map(id, replica.optimized))
-        trained = {
+        trained: dict[str, Tensor] = {
             name: parameter
             for name, parameter in replica.parameters.items()
             if id(parameter) in optimized and parameter.requires_grad
