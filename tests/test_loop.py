@@ -148,7 +148,7 @@ def test_the_study_is_worth_interrupting() -> None:
     assert undisturbed().unspent == 0
 
 
-@pytest.mark.parametrize("at", range(1, NODES + 1))
+@pytest.mark.parametrize("at", [1, 2, 3, 5, 8, 11, 14, 15, NODES])
 def test_stopped_after_any_node_a_study_ends_as_if_it_had_not_been(at: int, place: SqlStorage) -> None:
     stopped(place, at)
     assert place.load("study").status == "failed"
@@ -372,7 +372,7 @@ def raised_undisturbed(**options: Any) -> Result[Any]:
 
 
 @pytest.mark.parametrize("commit", [0.0, 0.4])
-@pytest.mark.parametrize("at", [1, 2, 3, 7, 11, 15])
+@pytest.mark.parametrize("at", [1, 2, 7, 13])
 def test_the_raised_part_can_be_interrupted_too(commit: float, at: int, place: SqlStorage) -> None:
     run(search(commit=commit), Trainer(), storage=place)
     stopped(place, at, search=search(RAISED, commit=commit))
@@ -397,7 +397,7 @@ def test_raised_twice(place: SqlStorage) -> None:
     assert_same(result, expected)
 
 
-@pytest.mark.parametrize("at", range(1, NODES + 1))
+@pytest.mark.parametrize("at", [1, 3, 4, 8, 13, NODES - 1, NODES])
 def test_raised_before_it_had_finished(at: int, place: SqlStorage) -> None:
     # Stopped in the training of the at-th node: a round, or the commit, is begun and never finished.
     with pytest.raises(Stop):
@@ -705,8 +705,8 @@ def test_a_real_time_limit(place: SqlStorage) -> None:
             return super().train(jobs)
 
     started = time.monotonic()
-    result = run(search(3000), Slow(), storage=place, time_limit=0.4)
-    assert time.monotonic() - started < 2
+    result = run(search(30_000), Slow(), storage=place, time_limit=0.4)
+    assert time.monotonic() - started < 10  # far from what its budget would take
     assert 0 < len(result.tree) < 40
 
 
@@ -909,7 +909,7 @@ def test_a_stored_study_can_be_loaded(name: str, tmp_path: Path) -> None:
     place: Any = file if name == "file" else SqlStorage(file)
     found = load(place, "mine", Trainer())
     assert_same(found, result)
-    assert (found.study, found.reason, found.sources) == ("mine", "finished", result.sources)
+    assert (found.study, found.reason, found.weights) == ("mine", "finished", result.weights)
     plain = load(place, "mine")
     assert plain.state.keys() == Trainer().save(result.state).keys()
     assert np.array_equal(plain.state["weight.0"], result.state.weights[0])

@@ -84,6 +84,11 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
     if not steps:
         steps = max(1, budget // 30)
         notes.append(f"{steps} steps per node (a thirtieth of the budget)")
+    elif steps > budget:
+        raise InputError(
+            f"the budget of {budget} steps is smaller than one node of {steps}: raise the budget (--budget), "
+            "or lower the steps per node (--steps)"
+        )
     metric = as_metric(options.metric, classes=sources.classes) if options.metric else None
     if metric is None:
         metric = default_metric(sources.classes)
@@ -158,6 +163,11 @@ def prepare(sources: Sources, options: FitOptions) -> Prepared:
     if options.use_target_rows == "auto" and options.policy != "auto":
         raise InputError(
             f"policy {options.policy!r} never trains on the target's rows; leave use_target_rows out"
+        )
+    if options.maximum and options.policy.removesuffix("+commit") != "mixmatch-ch":
+        raise InputError(
+            f"policy {options.policy!r} cannot keep maximum weights: choose mixmatch-ch or "
+            "mixmatch-ch+commit (--policy), or leave them out (--max)"
         )
     setting = make_setting(sources, options, chosen)
     search = make_search(options.policy, setting)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf, isfinite
@@ -34,7 +35,7 @@ from mixtree.fingerprint import data_fingerprint, model_key, settings
 from mixtree.interrupts import Interrupts
 from mixtree.past import Past, as_node, refuse_changes
 from mixtree.search import Search, Trial
-from mixtree.states import States
+from mixtree.states import States, Upkeep
 from mixtree.storage.base import Outcome, Storage, StudyRecord
 from mixtree.trainer import Evaluation, State, Trainer
 from mixtree.tree import Node, Path, Tree
@@ -84,7 +85,6 @@ class Loop(Generic[State]):
         self._best_value = inf
         self._rounds = 0
         self._parents: set[Path] = set()
-        self._kept: set[Path] = set()
         self._executor: Executor | None = None
         self._steps_run, self._seconds_run = 0, 0.0
         self._failed = 0
@@ -102,7 +102,9 @@ class Loop(Generic[State]):
             "trainer": settings(self.trainer),
             "objective": None if self.objective is None else settings(self.objective),
         }
-        data = "" if sources is None else data_fingerprint(sources)
+        # Reading all rows takes a moment, which a study that nobody can resume need not spend.
+        lasting = getattr(self.storage, "lasting", True)
+        data = data_fingerprint(sources) if sources is not None and lasting else ""
         self.record = replace(self.record, config=config, data=data)
         if resume and self.record.name in [each.name for each in self.storage.studies()]:
             return False
@@ -157,6 +159,7 @@ class Loop(Generic[State]):
         if self.states.checkpoints is not None:
             self.states.checkpoints.tidy()
         self._past = Past(self.storage, name)
+        self._upkeep = Upkeep(self.states, self.search, self.tree, keep_all=self.limits.keep == "all")
         left_behind = self._past.supersede(self.search, raised=self._raised)
         for node in left_behind:
             self.tree.add(node)
@@ -176,7 +179,7 @@ class Loop(Generic[State]):
         if self.limits.keep == "best" and reason == FINISHED:
             self.states.keep_only([best.path])
         else:
-            self._sweep([best.path, *self._coming(left)])
+            self._upkeep.sweep([best.path, *self._coming(left)])
         self._emit(StudyFinished(name, best, self.spent, reason))
         return reason
 
@@ -196,17 +199,24 @@ class Loop(Generic[State]):
             if not trials:
                 return FINISHED, []
             outcomes = {trial.path: self._past.outcome(trial) for trial in trials}
-            if any(outcome is None for outcome in outcomes.values()):
+            if None in outcomes.values():
                 if interrupts.pending:
                     raise self._interrupted()
                 if self._out_of_time(started, trials):
                     return "the time limit was reached", trials
                 if replaying:
-                    self._sweep(self._coming(trials))
+                    self._upkeep.sweep(self._coming(trials))
                     replaying = False
             self._run_round(trials, outcomes)
             if not replaying:
-                self._forget(trials)
+                self._upkeep.after(trials)
+
+    def _coming(self, trials: Sequence[Trial]) -> list[Path]:
+        """Models that the round now asked for continues, and done ones that were not asked for yet."""
+        if not trials:
+            return []
+        done = [path for path in self._past if path not in self.tree or path in self._untold]
+        return done + [trial.path[:-1] for trial in trials]
 
     def _out_of_time(self, started: float, trials: Sequence[Trial]) -> bool:
         limit = self.limits.time_limit
@@ -220,11 +230,9 @@ class Loop(Generic[State]):
         name = self.record.name
         self.storage.update(name, status="stopped")
         where = getattr(self.storage, "where", None)
-        how = (
-            f"resume it with resume=True, or: mixtree resume {where} {name}"
-            if where
-            else "nothing was stored"
-        )
+        how = "nothing was stored"
+        if where:
+            how = f"resume it with resume=True, or: {shlex.join(['mixtree', 'resume', where, name])}"
         return StudyInterrupted(
             f"study {name!r} stopped after {self.spent} of {self.record.budget} steps; {how}"
         )
@@ -233,11 +241,12 @@ class Loop(Generic[State]):
         self._rounds += 1
         self._parents = {trial.path[:-1] for trial in trials if trial.path}
         missing = [trial for trial in trials if outcomes[trial.path] is None]
+        fresh: dict[Path, Outcome] = {}
         if missing:
             self._past.begin(trials)
-            self._emit(RoundAsked(self.record.name, self._rounds, tuple(trials)))
-            outcomes |= self._train(missing)
-        fresh = {trial.path for trial in missing}
+            if self.listeners:
+                self._emit(RoundAsked(self.record.name, self._rounds, tuple(trials)))
+            outcomes |= (fresh := self._train(missing))
         for trial in trials:
             outcome = outcomes[trial.path]
             assert outcome is not None
@@ -259,7 +268,7 @@ class Loop(Generic[State]):
         wanted = {trial.path for trial in missing}
         outcomes: dict[Path, Outcome] = {}
         tasks, restored = self._tasks(missing), set[Path]()
-        while tasks:
+        while True:
             again: dict[Path, list[Task]] = {}
             for done in self._get_executor().run(tasks):
                 if done.lost is not None:
@@ -269,10 +278,12 @@ class Loop(Generic[State]):
                 for outcome in self._outcomes(done):
                     if outcome.path in wanted:
                         fresh.append(outcome)
+                        outcomes[outcome.path] = outcome
                     elif done.failure is None:
                         self._compare(outcome.path, outcome.evaluation)
                 self.storage.finish(self.record.name, fresh)
-                outcomes.update((each.path, each) for each in fresh)
+            if not again:
+                return outcomes
             if not restored.isdisjoint(again):
                 raise StorageError(
                     f"the models of nodes {sorted(restored.intersection(again))} were computed again and "
@@ -282,7 +293,6 @@ class Loop(Generic[State]):
                 self._recompute(path)
             restored.update(again)
             tasks = [task for part in again.values() for task in part]
-        return outcomes
 
     def _outcomes(self, done: Done) -> list[Outcome]:
         trials = done.task.trials
@@ -306,18 +316,23 @@ class Loop(Generic[State]):
             evaluation = self.objective(measured)
         if not isfinite(evaluation.value):
             evaluation = replace(evaluation, value=inf)
-        stored = self.limits.keep_predictions or getattr(self.search, "uses_predictions", False)
-        return evaluation if stored else replace(evaluation, predictions=None)
+        if evaluation.predictions is None or self.limits.keep_predictions:
+            return evaluation
+        if getattr(self.search, "uses_predictions", False):
+            return evaluation
+        return Evaluation(evaluation.value, evaluation.standard_error)
 
     def _tell(self, trial: Trial, outcome: Outcome, *, replayed: bool) -> None:
         self.search.tell(trial, outcome.evaluation)
         node = as_node(trial, outcome.evaluation)
-        if node.path not in self.tree:  # a superseded node that is asked for after all was charged before
+        if node.path in self._untold:  # it was left behind, and charged, but is asked for after all
+            self._untold.discard(node.path)
+        else:
             self.spent += node.steps
         self.tree.add(node)
-        self._untold.discard(node.path)
         self._best_value = min(self._best_value, node.value)
-        self._emit(NodeEvaluated(self.record.name, node, self.spent, self._best_value, replayed))
+        if self.listeners:
+            self._emit(NodeEvaluated(self.record.name, node, self.spent, self._best_value, replayed))
         if node.diverged and outcome.status == "done" and not replayed:
             message = (
                 f"node {node.path} diverged within {node.steps} steps at {node.lr_scale:g} × the step size "
@@ -352,7 +367,7 @@ class Loop(Generic[State]):
             for trial, measured in zip(task.trials, done.evaluations, strict=True):
                 self._compare(trial.path, self._value(measured))
                 spare |= {trial.path, trial.path[:-1]}
-        self._drop_useless(spare - self._parents - {path})
+        self._upkeep.drop_useless(spare - self._parents - {path})
 
     def _compare(self, path: Path, again: Evaluation) -> None:
         if path in self.tree and self.tree[path].value != again.value:
@@ -363,39 +378,6 @@ class Loop(Generic[State]):
             )
 
     # -- housekeeping ------------------------------------------------------------------------------------
-
-    def _forget(self, trials: Sequence[Trial]) -> None:
-        """Drop the models that this round has made useless."""
-        # Only this round's nodes and their parents can be, and the few that were kept as the best so far:
-        # looking at every model in every round would be quadratic.
-        parents = self._parents | self._kept
-        self._kept = parents - self._drop_useless(parents.union(trial.path for trial in trials))
-
-    def _drop_useless(self, paths: Iterable[Path]) -> set[Path]:
-        """Drop those models that no later trial can continue and that cannot be returned."""
-        needed = getattr(self.search, "needed", None)
-        if needed is None or self.limits.keep == "all":
-            return set()
-        useless = {path for path in paths if path in self.tree and not needed(path)}
-        for path in useless:
-            self.states.drop(path)
-        return useless
-
-    def _coming(self, trials: Sequence[Trial]) -> list[Path]:
-        """Models that the round now asked for continues, and done ones that were not asked for yet."""
-        if not trials:
-            return []
-        done = [path for path in self._past if path not in self.tree or path in self._untold]
-        return done + [trial.path[:-1] for trial in trials]
-
-    def _sweep(self, also: Iterable[Path]) -> None:
-        """Drop all models that nothing needs, with what killed processes left behind."""
-        needed = getattr(self.search, "needed", None)
-        if needed is None or self.limits.keep == "all":
-            return
-        kept = {path for path in self.tree if needed(path)}
-        self.states.keep_only(kept.union(also))
-        self._kept = kept.intersection(path[:-1] for path in self.tree)
 
     def _get_executor(self) -> Executor:
         if self._executor is None:

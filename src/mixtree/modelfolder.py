@@ -23,6 +23,7 @@ from mixtree.errors import InputError, StorageError
 from mixtree.models import ModelOptions, make_trainer
 
 FORMAT = 1
+_NEEDED = {"format", "model", "sources", "classes"}
 WEIGHTS, ABOUT, CARD, PREPROCESSING = "weights.safetensors", "model.json", "MODEL_CARD.md", "preprocessing"
 
 
@@ -41,9 +42,10 @@ class SavedModel:
         found: list[Any] | None = self.about["classes"]
         return found
 
-    def scores(self, frame: Any) -> NDArray[Any]:
+    def scores(self, frame: Any, *, where: str = "the table") -> NDArray[Any]:
         """Class probabilities (n, classes), or predictions (n,) of a regression."""
-        scores: NDArray[Any] = self.trainer.predict(self.state, self.preprocessor.transform(frame))
+        features = self.preprocessor.transform(frame, where=where)
+        scores: NDArray[Any] = self.trainer.predict(self.state, features)
         return scores
 
     def predict(self, frame: Any) -> NDArray[Any]:
@@ -53,7 +55,11 @@ class SavedModel:
 
 
 def write_model(
-    folder: FilePath, *, arrays: Mapping[str, NDArray[Any]], preprocessor: Preprocessor, about: Mapping[str, Any]
+    folder: FilePath,
+    *,
+    arrays: Mapping[str, NDArray[Any]],
+    preprocessor: Preprocessor,
+    about: Mapping[str, Any],
 ) -> None:
     """Write a model folder: beside its place first, then moved file by file; other files there stay."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -89,11 +95,15 @@ def read_about(folder: FilePath) -> dict[str, Any]:
     """The metadata of a model folder."""
     try:
         about: dict[str, Any] = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"{folder} is no model folder: it has no {ABOUT}; make one with mixtree fit") from error
-    except ValueError as error:
-        raise InputError(f"{folder / ABOUT} is damaged: {error}") from error
-    if about.get("format", 0) > FORMAT:
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise InputError(
+            f"{folder} is no model folder: it has no {ABOUT}; make one with mixtree fit"
+        ) from error
+    except (ValueError, OSError) as error:
+        raise InputError(f"{folder / ABOUT} cannot be read: {error}") from error
+    if not isinstance(about, dict) or not about.keys() >= _NEEDED:
+        raise InputError(f"{folder / ABOUT} is damaged: take the folder from a copy, or fit again")
+    if about["format"] > FORMAT:
         raise InputError(f"{folder} was written by a newer mixtree (format {about['format']}): upgrade")
     return about
 
@@ -102,7 +112,7 @@ def read_weights(folder: FilePath) -> dict[str, NDArray[Any]]:
     """The arrays of a model folder."""
     try:
         arrays: dict[str, NDArray[Any]] = load_file(folder / WEIGHTS)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise InputError(f"{folder} is no model folder: it has no {WEIGHTS}") from error
     except (SafetensorError, OSError) as error:
         raise InputError(f"{folder / WEIGHTS} is damaged: {error}") from error
@@ -117,12 +127,13 @@ def versions() -> dict[str, str]:
 
 def model_card(about: Mapping[str, Any]) -> str:
     """A page about the model for people."""
-    weights = "\n".join(f"| {name} | {weight:.3f} |" for name, weight in about["mixture"].items())
+    weights = "\n".join(f"| {_cell(name)} | {weight:.3f} |" for name, weight in about["mixture"].items())
     spent = ", ".join(f"{phase} {steps}" for phase, steps in about["spent"].items())
+    task, rows = "regression" if about["classes"] is None else "classification", about["rows"]
     lines = [
         f"# {about['label']}: a model for a target unlike its sources",
         "",
-        f"Predicts `{about['label']}` ({'regression' if about['classes'] is None else 'classification'}) with "
+        f"Predicts `{about['label']}` ({task}) with "
         f"the model family `{about['model']['name']}`, trained by `{about['policy']}` "
         f"(mixtree {about['versions']['mixtree']}).",
         "",
@@ -132,7 +143,7 @@ def model_card(about: Mapping[str, Any]) -> str:
         weights,
         "",
         "## How good it is",
-        f"- {about['metric']} on {about['rows']['validation']} validation rows: {_number(about['val_score'])}. "
+        f"- {about['metric']} on {rows['validation']} validation rows: {_number(about['val_score'])}. "
         "These rows chose the mixture, so this number is optimistic.",
     ]
     if about["test_score"] is not None:
@@ -156,6 +167,10 @@ def model_card(about: Mapping[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _cell(name: str) -> str:
+    return " ".join(name.split()).replace("|", "\\|")
 
 
 def _number(value: float | None) -> str:

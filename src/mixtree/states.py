@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections import OrderedDict
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Generic
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Generic
 
 from mixtree.errors import CheckpointError
+from mixtree.search import Search, Trial
 from mixtree.trainer import State, Trainer
-from mixtree.tree import Path
+from mixtree.tree import Path, Tree
 
 if TYPE_CHECKING:
     from mixtree.storage.checkpoints import Checkpoints
@@ -122,3 +123,40 @@ class States(Generic[State]):
             self._folder = tempfile.TemporaryDirectory(prefix="mixtree-", ignore_cleanup_errors=True)
             self._temporary = Checkpoints(self._folder.name, "study")
         return self._temporary
+
+
+class Upkeep:
+    """Drops the models that nothing can need any more; a search without ``needed`` may need all of them."""
+
+    def __init__(self, states: States[Any], search: Search, tree: Tree, *, keep_all: bool) -> None:
+        self._states, self._tree = states, tree
+        self._needed = None if keep_all else getattr(search, "needed", None)
+        self._kept: set[Path] = set()  # expanded, but the best so far
+
+    def after(self, trials: Sequence[Trial]) -> None:
+        """Drop what a round has made useless."""
+        if self._needed is None:
+            return
+        # Only this round's nodes and their parents can be, and the few that were kept as the best so far:
+        # looking at every model in every round would be quadratic.
+        parents = {trial.path[:-1] for trial in trials if trial.path} | self._kept
+        self._kept = parents - self.drop_useless(parents.union(trial.path for trial in trials))
+
+    def drop_useless(self, paths: Iterable[Path]) -> set[Path]:
+        """Drop those models that no later trial can continue and that cannot be returned; which they were."""
+        needed = self._needed
+        if needed is None:
+            return set()
+        useless = {path for path in paths if path in self._tree and not needed(path)}
+        for path in useless:
+            self._states.drop(path)
+        return useless
+
+    def sweep(self, also: Iterable[Path]) -> None:
+        """Drop all models but the needed ones and these, with what killed processes left behind."""
+        needed = self._needed
+        if needed is None:
+            return
+        kept = {path for path in self._tree if needed(path)}
+        self._states.keep_only(kept.union(also))
+        self._kept = kept.intersection(path[:-1] for path in self._tree)

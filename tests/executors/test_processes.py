@@ -272,6 +272,7 @@ def test_workers_end_with_their_study(how: str, tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},  # a killed study cannot remove its temporary models
     )
     wait_for(lambda: len(list(tmp_path.glob("pid-*"))) == 2, "two workers")
     workers = [int(file.name.removeprefix("pid-")) for file in tmp_path.glob("pid-*")]

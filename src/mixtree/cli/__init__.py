@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
-from mixtree.cli import compare, demo, fit, studies
-from mixtree.errors import InputError, MixtreeError, StudyInterrupted
+from mixtree.cli import compare, demo, fit, predict, studies
+from mixtree.errors import InputError, MixtreeError
+
+
+class _Commands(TyperGroup):
+    """The commands; Ctrl-C says how to go on, which typer would swallow, and exits with 130."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stopped:
+            typer.secho(f"mixtree: {str(stopped) or 'stopped'}", fg="yellow", err=True)
+            raise typer.Exit(130) from stopped
+
 
 app = typer.Typer(
     name="mixtree",
+    cls=_Commands,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     help="Find the mixture of training sources, and the model, that do best on a target unlike any of them.",
 )
-for group in (fit, compare, studies, demo):
+for group in (fit, predict, compare, studies, demo):
     group.add_to(app)
 
 
@@ -41,9 +56,6 @@ def main() -> None:
     """Exit code 0 when all went well, 2 for bad input, 1 for a failure, 130 for Ctrl-C."""
     try:
         app()
-    except StudyInterrupted as stopped:
-        typer.secho(f"mixtree: {stopped}", fg="yellow", err=True)
-        sys.exit(130)
-    except MixtreeError as error:
-        typer.secho(f"mixtree: {error}", fg="red", err=True)
+    except (MixtreeError, OSError) as error:
+        typer.secho(f"mixtree: {' '.join(str(error).splitlines())}", fg="red", err=True)
         sys.exit(2 if isinstance(error, InputError) else 1)

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import json
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from mixtree.cli.fit import fit_options, print_plan, table_spec
+from mixtree.cli.fit import fit_options, table_spec, testable
 from mixtree.cli.options import DATA, FITTING, OUTPUT, Flag, Values, command, with_config
+from mixtree.cli.reports import print_plan
 from mixtree.errors import InputError
 
+_FIT_ONLY = ("min", "max", "objective", "use_target_rows", "time_limit", "init", "workers")
+"""Flags that a comparison of algorithms, baselines among them, has no use for."""
 FLAGS = (
     *DATA,
-    *FITTING,
+    *(flag for flag in FITTING if flag.name not in _FIT_ONLY),
     Flag(
         "algorithms",
         str,
         "Ids, separated by commas.",
         "mixmatch-bisect+commit, uniform+decay, pooled+decay …",
+        metavar="A,B,C",
     ),
-    Flag("repeats", int, "Repeats, each with its own seed (and split of --target).", "3"),
+    Flag("repeats", int, "Repeats, each with its own seed (and split of --target).", "3", metavar="R"),
     Flag("out", Path, "Folder for the table of runs and a figure.", "none", metavar="DIR"),
     *OUTPUT,
 )
@@ -47,12 +52,13 @@ def compare(tables: list[Path], values: Values) -> None:
     repeats, seed = values.get("repeats", 3), values.get("seed", 0)
     if repeats < 1:
         raise InputError(f"--repeats must be at least 1; got {repeats}")
-    for flag in ("workers", "time_limit", "init"):
-        if flag in values:
-            raise InputError(f"--{flag.replace('_', '-')} is for mixtree fit; compare does not have it")
+    out = values.get("out")
+    if out is not None and out.exists() and not out.is_dir():
+        raise InputError(f"--out {out} is a file: name a folder")
     spec, options = table_spec(tables, values), fit_options(values)
     data = [load_tables(spec, seed=seed + repeat) for repeat in range(repeats)]
     prepared = prepare(data[0].problem_sources, options)
+    data = [testable(each, prepared.chosen.metric) for each in data]
     print_plan(Console(stderr=True), data[0], prepared)
     chosen, setting = prepared.chosen, make_setting(data[0].problem_sources, options, prepared.chosen)
     names = data[0].problem_sources.names
@@ -67,10 +73,10 @@ def compare(tables: list[Path], values: Values) -> None:
     with ComparisonProgress(len(algorithms) * repeats * chosen.budget) as progress:
         runs = run_all(problems, algorithms, make_trainer=trainer, rules=rules, listeners=[progress])
     summaries = summarise(runs)
-    if "out" in values:
+    if out is not None:
         from mixtree.experiments.output import write_comparison
 
-        write_comparison(values["out"], runs, summaries, metric=chosen.metric.name, title="Comparison")
+        write_comparison(out, runs, summaries, metric=chosen.metric.name, title="Comparison")
     if values.get("json"):
         typer.echo(json.dumps(_as_json(runs, summaries, chosen)))
     else:
@@ -103,6 +109,7 @@ def _as_json(runs: list[Any], summaries: list[Any], chosen: Any) -> dict[str, An
 
 
 def _print(console: Any, summaries: list[Any], metric: str, *, tested: bool) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     rows = "test rows" if tested else "validation rows, which some of them used to choose: optimistic"
@@ -112,6 +119,7 @@ def _print(console: Any, summaries: list[Any], metric: str, *, tested: bool) -> 
     table.add_column("mixture (mean)")
     for each in summaries:
         mixture = " ".join(f"{name} {weight:.2f}" for name, weight in each.mixture.items() if weight >= 0.005)
-        table.add_row(each.algorithm, f"{each.score:.4f} ± {each.sd:.4f}", mixture)
+        score, sd = (f"{value:.4f}" if isfinite(value) else "–" for value in (each.score, each.sd))
+        table.add_row(escape(each.algorithm), f"{score} ± {sd}", escape(mixture))
     console.print(table)
-    console.print(f"{metric} on {rows}; mean ± sd over repeats", style="dim")
+    console.print(f"{metric} on {rows}; mean ± sd over repeats", style="dim", soft_wrap=True)

@@ -1,8 +1,10 @@
-"""``mixtree fit``, ``resume`` and ``predict``: from tables to a model folder, and on to predictions."""
+"""``mixtree fit`` and ``resume``: from tables to a model folder."""
 
 from __future__ import annotations
 
 import json
+from contextlib import closing
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,12 +23,14 @@ from mixtree.cli.options import (
     weights,
     with_config,
 )
+from mixtree.cli.reports import dry_run, print_plan, print_result, print_warnings
 from mixtree.cli.studies import Json, Name, Where, open_existing, pick
-from mixtree.errors import InputError
+from mixtree.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from mixtree.data.tables import TableData, TableSpec
     from mixtree.fitting import FitOptions, Prepared
+    from mixtree.metrics import Metric
     from mixtree.study import Result
 
 FLAGS = (*DATA, *FITTING, *PLACE, *OUTPUT)
@@ -35,7 +39,6 @@ FLAGS = (*DATA, *FITTING, *PLACE, *OUTPUT)
 def add_to(app: typer.Typer) -> None:
     app.command()(command(fit, FLAGS))
     app.command()(resume)
-    app.command()(predict)
 
 
 def fit(tables: list[Path], values: Values) -> None:
@@ -50,32 +53,44 @@ def resume(
     url: Where,
     study: Name = None,
     budget: Annotated[
-        int | None, typer.Option(help="A larger budget, to go on with a finished study.")
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="STEPS",
+            help="A larger budget, to go on with a finished study.",
+            show_default="as before",
+        ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that train.", show_default="as before")
+        int | None, typer.Option(min=1, metavar="N", help="Processes that train.", show_default="as before")
     ] = None,
     allow_changed_data: Annotated[
-        bool, typer.Option("--allow-changed-data", help="Go on although the tables have changed.")
+        bool,
+        typer.Option(
+            "--allow-changed-data", help="Go on although the tables have changed.", show_default="off"
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Go on with a study that was interrupted, or with a finished one at a larger budget."""
-    storage = open_existing(url)
-    record = pick(storage, study)
-    storage.close()
+    with closing(open_existing(url)) as storage:
+        record = pick(storage, study)
+        where = storage.url if "://" in storage.where else storage.where
     if record.recipe is None:
         raise InputError(
             f"study {record.name!r} was not made by mixtree fit: resume it in Python (resume=True)"
         )
-    values = {**record.recipe["values"], "study": record.name, "json": as_json, "storage": storage.url}
-    values["out"] = Path(values["out"])
-    if budget is not None:
-        values |= {"budget": budget, "unit": "steps"}
+    if budget is not None and budget < record.budget:
+        raise InputError(
+            f"study {record.name!r} has a budget of {record.budget} steps: it can be raised, not lowered "
+            f"to {budget}"
+        )
+    # What was chosen from the data then is kept, counted in steps: a raised budget must not change the steps
+    # per node, and the study knows its budget better than the command that began it.
+    values = {**record.recipe["values"], **record.recipe["chosen"], "study": record.name, "json": as_json}
+    values |= {"storage": where, "out": Path(values["out"]), "budget": budget or record.budget}
     if workers is not None:
         values["workers"] = workers
-    # What was chosen from the data then is kept: a raised budget must not change the steps per node.
-    values = {**record.recipe["chosen"], **values}
     tables = [Path(each) for each in record.recipe["tables"]]
     _fit(tables, values, resuming=True, allow_changed_data=allow_changed_data)
 
@@ -84,43 +99,129 @@ def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_da
     from rich.console import Console
 
     from mixtree.cli.progress import StudyProgress
-    from mixtree.data.tables import load_tables
     from mixtree.fitting import prepare
     from mixtree.study import run
 
-    console = Console(stderr=True)
-    spec = table_spec(tables, values)
-    arrays, preprocessor = _initial(values.get("init"))
-    data = load_tables(spec, seed=values.get("seed", 0))
+    place = _place(values, resuming=resuming)
+    time_limit, workers = seconds(values.get("time_limit")), values.get("workers", 1)
+    if workers < 1:
+        raise InputError(f"--workers must be at least 1; got {workers}")
+    arrays, data = _read(tables, values)
     prepared = prepare(data.problem_sources, fit_options(values, init=arrays))
+    data = testable(data, prepared.chosen.metric)
+    console = Console(stderr=True)
     print_plan(console, data, prepared)
-    if values.get("dry_run"):
+    if place is None:
         if values.get("json"):
             typer.echo(json.dumps(dry_run(data, prepared)))
         return
-    out, study = Path(values["out"]), values.get("study", "fit")
-    out.mkdir(parents=True, exist_ok=True)
+    place.make()
     with StudyProgress() as progress:
         result = run(
             prepared.search,
             prepared.trainer,
             seed=prepared.options.seed,
-            storage=values.get("storage") or str(out / "study.db"),
-            study=study,
+            storage=place.storage,
+            study=place.study,
             resume=resuming,
-            workers=values.get("workers", 1),
+            workers=workers,
             objective=prepared.objective,
-            time_limit=seconds(values.get("time_limit")),
+            time_limit=time_limit,
             listeners=[progress],
             allow_changed_data=allow_changed_data,
             recipe=_recipe(tables, values, data, prepared),
         )
-    about = _write(out, data, prepared, result, values)
+    print_warnings(console, result.warnings)
+    about = _write(place, data, prepared, result, values)
     keys = ("study", "policy", "mixture", "metric", "val_score", "test_score", "budget", "spent", "verdict")
     if values.get("json"):
         typer.echo(json.dumps({key: about[key] for key in keys}))
     else:
-        _print_result(out, about, result)
+        print_result(place.out, about, result)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a fit goes: the model's folder, the study's file or database, and its name there."""
+
+    out: Path
+    storage: str
+    study: str
+
+    def make(self) -> None:
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot make the folder --out {self.out}: {error.strerror}") from error
+
+    def check_free(self) -> None:
+        """An error, before any work, where a study of this name stands already."""
+        if "://" not in self.storage and not Path(self.storage).exists():
+            return
+        with closing(open_existing(self.storage)) as storage:
+            if self.study in {each.name for each in storage.studies()}:
+                own = Path(self.storage) == self.out / "study.db"
+                where = str(self.out) if own else storage.where
+                raise InputError(
+                    f"{storage.where} has a study {self.study!r} already: go on with it (mixtree resume "
+                    f"{where} {self.study}), start another one (--study NAME), or choose another --out"
+                )
+
+
+def _place(values: Values, *, resuming: bool) -> _Place | None:
+    """Where this fit goes, checked; None for a dry run."""
+    if values.get("dry_run"):
+        return None
+    out = Path(values["out"])
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out} is a file: name a folder")
+    storage = values.get("storage") or str(out / "study.db")
+    folder = Path(storage).parent
+    if "://" not in storage and folder != out and not folder.is_dir():
+        raise InputError(f"--storage {storage}: there is no folder {folder}; make it first")
+    if "init" in values and Path(values["init"]).resolve() == out.resolve():
+        raise InputError(
+            f"--init and --out are both {out}: the new model would replace the one it starts from"
+        )
+    place = _Place(out, storage, values.get("study", "fit"))
+    if not place.study:
+        raise InputError("--study needs a name of at least one character")
+    if not resuming:
+        place.check_free()
+    return place
+
+
+def _read(tables: list[Path], values: Values) -> tuple[Any, TableData]:
+    """The tables, and the arrays of the model to start from; its weights fit only its own features."""
+    from mixtree.data.tables import load_tables
+
+    spec, seed = table_spec(tables, values), values.get("seed", 0)
+    if "init" not in values:
+        return None, load_tables(spec, seed=seed)
+    from mixtree.data.preprocessing import Preprocessor
+    from mixtree.modelfolder import PREPROCESSING, read_about, read_weights
+
+    folder = Path(values["init"])
+    about = read_about(folder)
+    if values.setdefault("model", about["model"]["name"]) != about["model"]["name"]:
+        raise InputError(f"--init {folder} holds a {about['model']['name']} model: leave out --model")
+    if about["classes"] is not None:
+        spec = replace(spec, classes=about["classes"])
+    preprocessor = Preprocessor.from_files(folder / PREPROCESSING)
+    return read_weights(folder), load_tables(spec, seed=seed, preprocessor=preprocessor)
+
+
+def testable(data: TableData, metric: Metric) -> TableData:
+    """The data without test rows on which the metric says nothing, and a warning instead."""
+    from mixtree.metrics import check_metric
+
+    if data.test is None:
+        return data
+    try:
+        check_metric(metric, data.test.y, data.problem_sources.classes, where="the test rows")
+    except DataError as error:
+        return replace(data, test=None, warnings=(*data.warnings, f"no test score: {error}"))
+    return data
 
 
 def table_spec(tables: list[Path], values: Values) -> TableSpec:
@@ -205,18 +306,6 @@ def _nu(text: str) -> Any:
         raise InputError(f"--nu is a number or auto; got {text!r}") from error
 
 
-def _initial(folder: Path | None) -> tuple[Any, Any]:
-    """Weights and preprocessing of the model to start from: its weights only fit its own features."""
-    if folder is None:
-        return None, None
-    from mixtree.data.preprocessing import Preprocessor
-    from mixtree.modelfolder import PREPROCESSING, read_about, read_weights
-
-    folder = Path(folder)
-    read_about(folder)
-    return read_weights(folder), Preprocessor.from_files(folder / PREPROCESSING)
-
-
 def _recipe(tables: list[Path], values: Values, data: TableData, prepared: Prepared) -> dict[str, Any]:
     def plain(name: str, value: Any) -> Any:
         if name == "source":
@@ -240,7 +329,7 @@ def _recipe(tables: list[Path], values: Values, data: TableData, prepared: Prepa
 
 
 def _write(
-    out: Path, data: TableData, prepared: Prepared, result: Result[Any], values: Values
+    place: _Place, data: TableData, prepared: Prepared, result: Result[Any], values: Values
 ) -> dict[str, Any]:
     from mixtree.fingerprint import data_fingerprint
     from mixtree.modelfolder import write_model
@@ -252,6 +341,7 @@ def _write(
     options = prepared.options
     about = {
         "study": result.study,
+        "storage": _shown(place),
         "policy": options.policy,
         "label": values["label"],
         "classes": None if data.classes is None else list(data.classes),
@@ -272,7 +362,9 @@ def _write(
         "spent": result.spent,
         "unspent": result.unspent,
         "rows": {
-            "sources": dict(zip(data.problem_sources.names, data.problem_sources.sizes.tolist(), strict=True)),
+            "sources": dict(
+                zip(data.problem_sources.names, data.problem_sources.sizes.tolist(), strict=True)
+            ),
             "validation": len(validation),
             "test": 0 if test is None else len(test),
         },
@@ -281,112 +373,20 @@ def _write(
         "warnings": [*data.warnings, *result.warnings],
         "verdict": None,
     }
-    write_model(out, arrays=trainer.save(result.state), preprocessor=data.preprocessor, about=about)
+    write_model(place.out, arrays=trainer.save(result.state), preprocessor=data.preprocessor, about=about)
     return about
+
+
+def _shown(place: _Place) -> str | None:
+    """Where the study is, for `mixtree show`; None inside the folder, and never a password."""
+    storage = place.storage.removeprefix("sqlite:///")
+    if "://" not in storage:
+        file = Path(storage).resolve()
+        return None if file == (place.out / "study.db").resolve() else str(file)
+    from sqlalchemy import make_url
+
+    return make_url(storage).render_as_string(hide_password=True)
 
 
 def _finite(value: float | None) -> float | None:
     return None if value is None or not isfinite(value) else float(value)
-
-
-def print_plan(console: Any, data: TableData, prepared: Prepared) -> None:
-    """What was read, how it is treated, and what was chosen for the user; on stderr."""
-    sizes = ", ".join(
-        f"{name} {size}" for name, size in zip(data.problem_sources.names, data.problem_sources.sizes, strict=True)
-    )
-    test = f", {len(data.test)} test" if data.test is not None else ""
-    console.print(
-        f"[bold]rows[/bold]: {sizes}; {len(data.problem_sources.validation)} validation{test}", highlight=False
-    )
-    kinds: dict[str, list[str]] = {}
-    for column in data.columns:
-        kinds.setdefault(column.kind, []).append(column.name)
-    for kind, names in kinds.items():
-        shown = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
-        console.print(f"[bold]{kind}[/bold]: {shown}", highlight=False, markup=True)
-    console.print(f"[bold]features[/bold]: {data.problem_sources.features} columns after encoding", highlight=False)
-    for warning in data.warnings:
-        console.print(f"warning: {warning}", style="yellow", highlight=False, markup=False)
-    for note in prepared.chosen.notes:
-        console.print(f"chosen: {note}", style="dim", highlight=False)
-
-
-def dry_run(data: TableData, prepared: Prepared) -> dict[str, Any]:
-    """What --dry-run --json prints."""
-    chosen = prepared.chosen
-    return {
-        "rows": dict(zip(data.problem_sources.names, data.problem_sources.sizes.tolist(), strict=True)),
-        "validation": len(data.problem_sources.validation),
-        "test": None if data.test is None else len(data.test),
-        "features": data.problem_sources.features,
-        "classes": None if data.classes is None else list(data.classes),
-        "columns": {column.name: column.kind for column in data.columns},
-        "policy": prepared.options.policy,
-        "metric": chosen.metric.name,
-        "budget": chosen.budget,
-        "steps": chosen.steps,
-        "batch_size": chosen.batch_size,
-        "warnings": list(data.warnings),
-    }
-
-
-def _print_result(out: Path, about: dict[str, Any], result: Result[Any]) -> None:
-    from rich.console import Console
-
-    console = Console()
-    mixture = ", ".join(f"{name} {weight:.3f}" for name, weight in about["mixture"].items())
-    spent = ", ".join(f"{phase} {steps}" for phase, steps in about["spent"].items())
-    console.print(f"[bold]mixture[/bold]: {mixture}", highlight=False)
-    score = about["val_score"]
-    console.print(
-        f"[bold]{about['metric']}[/bold] on the validation rows, which chose the mixture (optimistic): "
-        f"{'not available' if score is None else f'{score:.4f}'}",
-        highlight=False,
-    )
-    if about["test_score"] is not None:
-        console.print(
-            f"[bold]{about['metric']}[/bold] on {about['rows']['test']} test rows: {about['test_score']:.4f}",
-            highlight=False,
-        )
-    console.print(f"[bold]steps[/bold]: {spent}; unspent {result.unspent}; {result.reason}", highlight=False)
-    console.print(f"[bold]model[/bold]: {out} (mixtree predict {out} new.csv -o out.csv)", highlight=False)
-
-
-def predict(
-    model: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that mixtree fit has written.")],
-    table: Annotated[Path, typer.Argument(metavar="TABLE", help="Rows to predict.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="CSV or Parquet file for the predictions.")],
-    keep: Annotated[
-        list[str] | None, typer.Option(help="A column of the table to copy along, an id say; repeat it.")
-    ] = None,
-) -> None:
-    """Predict the rows of a table with a fitted model."""
-    import polars as pl
-
-    from mixtree.data.tables import read_table
-    from mixtree.modelfolder import load_model
-
-    loaded = load_model(model)
-    frame = read_table(table)
-    missing = [name for name in keep or () if name not in frame.columns]
-    if missing:
-        raise InputError(f"{table} has no column {missing[0]!r} to keep; it has {', '.join(frame.columns)}")
-    scores = loaded.scores(frame)
-    columns: dict[str, Any] = {name: frame[name] for name in keep or ()}
-    if loaded.classes is None:
-        columns["prediction"] = scores
-    else:
-        columns["prediction"] = [loaded.classes[place] for place in scores.argmax(axis=1)]
-        columns |= {f"probability_{label}": scores[:, place] for place, label in enumerate(loaded.classes)}
-    write_table(pl.DataFrame(columns), output)
-
-
-def write_table(frame: Any, output: Path) -> None:
-    """Write a CSV or Parquet file, whole or not at all."""
-    if output.suffix not in (".csv", ".parquet"):
-        raise InputError(f"predictions are written as .csv or .parquet; got {output.name!r}")
-    if not output.parent.is_dir():
-        raise InputError(f"cannot write {output}: there is no folder {output.parent}")
-    temporary = output.with_name(f".{output.name}.tmp")
-    frame.write_csv(temporary) if output.suffix == ".csv" else frame.write_parquet(temporary)
-    temporary.replace(output)

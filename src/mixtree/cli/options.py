@@ -33,51 +33,69 @@ class Flag:
 
 
 DATA = (
-    Flag("source", list[str], "One file per source, NAME=FILE; repeat it.", metavar="NAME=FILE"),
-    Flag("source_col", str, "The column that says which source a row comes from.", metavar="COL"),
-    Flag("label", str, "The column to predict.", metavar="COL"),
-    Flag("val", Path, "The target's labelled validation rows.", metavar="FILE"),
+    Flag("source", list[str], "One file per source, NAME=FILE; repeat it.", "none", metavar="NAME=FILE"),
+    Flag(
+        "source_col",
+        str,
+        "The column that says which source a row comes from.",
+        "needed for TABLE…",
+        metavar="COL",
+    ),
+    Flag("label", str, "The column to predict.", "required", metavar="COL"),
+    Flag("val", Path, "The target's labelled validation rows.", "needed without --target", metavar="FILE"),
     Flag(
         "test", Path, "Labelled rows of the target that only the final score reads.", "none", metavar="FILE"
     ),
     Flag("target", Path, "The target's labelled rows, to be split by --val-frac.", "none", metavar="FILE"),
-    Flag("val_frac", float, "Share of --target for validation; the rest is the test.", "0.3"),
+    Flag("val_frac", float, "Share of --target for validation; the rest is the test.", "0.3", metavar="F"),
     Flag("group_col", str, "Split --target by groups of this column.", "by label", metavar="COL"),
     Flag(
         "time_col", str, "Split --target by time: validation is the earlier part.", "by label", metavar="COL"
     ),
-    Flag("drop", list[str], "A column to leave out; repeat it.", metavar="COL"),
-    Flag("task", str, "auto, classification or regression.", "auto"),
+    Flag("drop", list[str], "A column to leave out; repeat it.", "none", metavar="COL"),
+    Flag("task", str, "auto, classification or regression.", "auto", metavar="T"),
 )
 FITTING = (
-    Flag("metric", str, "auroc, accuracy, log-loss, mae, rmse …", "auroc, or rmse for a regression"),
+    Flag(
+        "metric",
+        str,
+        "auroc, accuracy, log-loss, mae, rmse …",
+        "auroc, or rmse for a regression",
+        metavar="M",
+    ),
     Flag("budget", int, "SGD steps in all.", "ten passes over the rows, 600 to 20,000", metavar="STEPS"),
     Flag("steps", int, "SGD steps per node.", "budget / 30", metavar="PER_NODE"),
-    Flag("batch_size", int, "Rows per step.", "50"),
-    Flag("lr", float, "Step size.", "the model's own (mlp, linear: 0.1)"),
-    Flag("unit", str, "What --budget and --steps count: steps or samples.", "steps"),
-    Flag("objective", str, "What the search minimises: loss or metric.", "loss"),
-    Flag("nu", str, "Optimism ν, a number or auto.", "0.5"),
-    Flag("rho", float, "Decay ρ of optimism per height.", "by the number of sources"),
-    Flag("optimism", float, "Factor c of optimism.", "2"),
-    Flag("returns", str, "Return rule: deepest or best.", "deepest", "--return"),
+    Flag("batch_size", int, "Rows per step.", "50", metavar="B"),
+    Flag("lr", float, "Step size.", "the model's own (mlp, linear: 0.1)", metavar="η"),
+    Flag("unit", str, "What --budget and --steps count: steps or samples.", "steps", metavar="steps|samples"),
+    Flag("objective", str, "What the search minimises: loss or metric.", "loss", metavar="loss|metric"),
+    Flag("nu", str, "Optimism ν, a number or auto.", "0.5", metavar="N"),
+    Flag("rho", float, "Decay ρ of optimism per height.", "by the number of sources", metavar="R"),
+    Flag("optimism", float, "Factor c of optimism.", "2", metavar="C"),
+    Flag("returns", str, "Return rule: deepest or best.", "deepest", "--return", metavar="deepest|best"),
     Flag("min", list[str], "Least weight of a source; repeat it.", "0", metavar="SRC=W"),
     Flag(
         "max", list[str], "Greatest weight of a source (mixmatch-ch only); repeat it.", "1", metavar="SRC=W"
     ),
-    Flag("use_target_rows", str, "May the target's rows be trained on: never or auto.", "never"),
+    Flag(
+        "use_target_rows",
+        str,
+        "May the target's rows be trained on: never or auto.",
+        "never",
+        metavar="never|auto",
+    ),
     Flag("time_limit", str, "Stop after this long: 90s, 10m, 2h.", "none", metavar="T"),
-    Flag("class_weight", str, "balanced: rare classes weigh more.", "all rows alike"),
+    Flag("class_weight", str, "balanced: rare classes weigh more.", "all rows alike", metavar="balanced"),
     Flag("init", Path, "Start from the model in this folder.", "a fresh model", metavar="DIR"),
-    Flag("model", str, "mlp, linear, lightgbm, xgboost or sklearn:NAME.", "mlp"),
-    Flag("seed", int, "Seed of everything random.", "0"),
-    Flag("workers", int, "Processes that train.", "1"),
+    Flag("model", str, "mlp, linear, lightgbm, xgboost or sklearn:NAME.", "mlp", metavar="MODEL"),
+    Flag("seed", int, "Seed of everything random.", "0", metavar="S"),
+    Flag("workers", int, "Processes that train.", "1", metavar="N"),
 )
 PLACE = (
-    Flag("policy", str, "The algorithm.", "mixmatch-bisect+commit"),
+    Flag("policy", str, "The algorithm.", "mixmatch-bisect+commit", metavar="P"),
     Flag("storage", str, "Study file or database URL.", "study.db inside --out", metavar="URL"),
-    Flag("study", str, "Name of the study.", "fit"),
-    Flag("out", Path, "Folder for the model.", metavar="DIR"),
+    Flag("study", str, "Name of the study.", "fit", metavar="NAME"),
+    Flag("out", Path, "Folder for the model.", "required, but for --dry-run", metavar="DIR"),
     Flag("dry_run", bool, "Say what would be done, and do nothing."),
 )
 OUTPUT = (Flag("json", bool, "Print one JSON object on stdout."),)
@@ -90,12 +108,18 @@ def command(function: Callable[[list[Path], Values], None], flags: Sequence[Flag
 
     def run(**given: Any) -> None:
         tables = given.pop("tables") or []
-        function(tables, {name: value for name, value in given.items() if value not in (None, [], False)})
+        # By identity: 0 equals False, but a budget of 0 was given and must be refused, not forgotten.
+        chosen = {
+            name: value
+            for name, value in given.items()
+            if value is not None and value is not False and value != []
+        }
+        function(tables, chosen)
 
     tables = typer.Argument(
         None,
         metavar="TABLE…",
-        show_default=False,
+        show_default="none, where --source names files",
         help="Tables with a source column; or one TOML file of options.",
     )
     parameters = [_parameter("tables", list[Path] | None, tables)]
@@ -112,7 +136,7 @@ def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
 
 def _option(flag: Flag) -> Any:
     if flag.kind is bool:
-        return typer.Option(False, flag.flag, help=flag.help)
+        return typer.Option(False, flag.flag, help=flag.help, show_default="off")
     return typer.Option(
         None, flag.flag, help=flag.help, metavar=flag.metavar, show_default=flag.default or False
     )
@@ -126,12 +150,14 @@ def with_config(tables: list[Path], given: Values, flags: Sequence[Flag]) -> tup
     try:
         config = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise InputError(f"there is no file {file}") from error
+        raise InputError(f"{file}: no such file; check the path") from error
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {error.strerror}; check its owner and mode") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{file} is not valid TOML: {error}") from error
     known = {flag.name: flag for flag in flags}
     known |= {flag.flag.removeprefix("--").replace("-", "_"): flag for flag in flags}
-    found = [Path(each) for each in _as_list(config.pop("tables", []))]
+    found = [Path(str(each)) for each in _as_list(config.pop("tables", []))]
     values: Values = {}
     for key, value in config.items():
         flag = known.get(key.replace("-", "_"))
@@ -153,8 +179,11 @@ def _typed(file: Path, key: str, value: Any, flag: Flag) -> Any:
         return float(value)
     wanted = str if flag.kind is Path else flag.kind
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
-        raise InputError(f"{file}: {key} must be a {wanted.__name__}; got {value!r}")
+        raise InputError(f"{file}: {key} must be {_WORDS[wanted]}; got {value!r}")
     return Path(value) if flag.kind is Path else value
+
+
+_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -167,7 +196,8 @@ def pairs(given: Sequence[str] | None, flag: str) -> dict[str, str]:
     for text in given or ():
         name, sign, value = text.rpartition("=") if flag in ("--min", "--max") else text.partition("=")
         if not sign or not name or not value:
-            raise InputError(f"{flag} takes NAME=VALUE; got {text!r}")
+            form = "SRC=W" if flag in ("--min", "--max") else "NAME=FILE"
+            raise InputError(f"{flag} takes {form}; got {text!r}")
         if name in found:
             raise InputError(f"{flag} names {name!r} twice")
         found[name] = value
@@ -176,8 +206,9 @@ def pairs(given: Sequence[str] | None, flag: str) -> dict[str, str]:
 
 def weights(given: Sequence[str] | None, flag: str) -> dict[str, float]:
     """SRC=W texts as numbers."""
+    found = pairs(given, flag)
     try:
-        return {name: float(value) for name, value in pairs(given, flag).items()}
+        return {name: float(value) for name, value in found.items()}
     except ValueError as error:
         raise InputError(f"{flag} takes SRC=W with a number W: {error}") from error
 

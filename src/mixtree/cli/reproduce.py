@@ -21,9 +21,7 @@ def add_to(app: typer.Typer) -> None:
 def reproduce(
     experiment: Annotated[
         str,
-        typer.Argument(
-            help="allstate, wine-price, wine-quartile, amazon, flights (needs no download), all."
-        ),
+        typer.Argument(help="allstate, wine-price, wine-quartile, amazon, flights (needs no download), all."),
     ],
     authors_settings: Annotated[
         bool, typer.Option("--authors-settings", help="The authors' ν, ρ, η, λ and way to search.")
@@ -56,7 +54,9 @@ def reproduce(
     from mixtree.experiments.report import carry_out
     from mixtree.experiments.specs import EXPERIMENTS, experiments
 
-    progress, console = Console(stderr=True), Console()
+    # Plain text: ":Spain:" is a source here, not a flag.
+    progress = Console(stderr=True, markup=False, emoji=False, highlight=False)
+    console = Console(markup=False, emoji=False, highlight=False)
     chosen = experiments(experiment)
     settings: list[SettingName] = []
     settings += ["authors"] if authors_settings else []
@@ -67,7 +67,7 @@ def reproduce(
     size = {"repeats": 2, "points": 2} if quick else {"repeats": repeats}
 
     def say(line: str) -> None:
-        progress.print(line, markup=False, highlight=False, style="dim")
+        progress.print(line, style="dim")
 
     results = []
     with Crew(workers) as crew:
@@ -85,7 +85,7 @@ def _show(result: Report, console: Console) -> None:
 
     from mixtree.experiments.report import expansion_lines
 
-    console.print(f"\n{result.title}", style="bold", markup=False, highlight=False)
+    console.print(f"\n{result.title}", style="bold")
     scores = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("algorithm", f"test {result.plan.experiment.score}", "validation", "steps"):
         scores.add_column(column, justify="left" if column == "algorithm" else "right", no_wrap=True)
@@ -103,4 +103,4 @@ def _show(result: Report, console: Console) -> None:
         claims.add_row(each.claim.text, measured, "yes" if each.holds else "no", style=style)
     console.print(claims)
     if result.plan.setting == "authors":
-        console.print("\n".join(expansion_lines(result)), markup=False, highlight=False)
+        console.print("\n".join(expansion_lines(result)))

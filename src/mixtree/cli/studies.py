@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +20,7 @@ Where = Annotated[
 ]
 Name = Annotated[
     str | None,
-    typer.Argument(metavar="[STUDY]", help="The study's name.", show_default="the only one there is"),
+    typer.Argument(metavar="STUDY", help="The study's name.", show_default="the only one there is"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.", show_default="off")]
 
@@ -35,6 +36,8 @@ def open_existing(url: str) -> SqlStorage:
     from mixtree.errors import InputError, StorageError
     from mixtree.storage.sql import open_storage
 
+    # SQLite would make the file that is not there.
+    url = url.removeprefix("sqlite:///")
     if "://" in url:
         return open_storage(url)
     file = _study_file(Path(url))
@@ -79,8 +82,8 @@ def list_studies(url: Where, as_json: Json = False) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    storage = open_existing(url)
-    rows = [summary(storage, study) for study in storage.studies()]
+    with closing(open_existing(url)) as storage:
+        rows = [summary(storage, study) for study in storage.studies()]
     if as_json:
         typer.echo(json.dumps({"studies": rows}))
         return
@@ -105,10 +108,10 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    storage = open_existing(url)
-    record = pick(storage, study)
-    about = summary(storage, record)
-    about["events"] = [[each.at, each.kind, each.message] for each in storage.events(record.name)]
+    with closing(open_existing(url)) as storage:
+        record = pick(storage, study)
+        about, tree = summary(storage, record), _tree(storage, record)
+        about["events"] = [[each.at, each.kind, each.message] for each in storage.events(record.name)]
     if as_json:
         typer.echo(json.dumps(about))
         return
@@ -123,7 +126,7 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
         console.print(
             f"mixture: {mixture}\nvalue on the validation rows: {_short(about['value'])}", markup=False
         )
-    _print_nodes(console, _tree(storage, record))
+    _print_nodes(console, tree)
     for at, kind, message in about["events"]:
         console.print(f"{at} {kind}: {message}", style="dim", highlight=False, markup=False)
 
@@ -153,9 +156,9 @@ def export(
     if form == "onnx":
         _export_onnx(Path(url), output)
         return
-    storage = open_existing(url)
-    record = pick(storage, study)
-    mixture = summary(storage, record)["mixture"]
+    with closing(open_existing(url)) as storage:
+        record = pick(storage, study)
+        mixture = summary(storage, record)["mixture"]
     if not mixture:
         raise InputError(f"study {record.name!r} has no result yet (it is {record.status}): resume it")
     sizes = (record.recipe or {}).get("rows")
@@ -181,11 +184,11 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.", show_default="off")] = False,
 ) -> None:
     """Delete a study with its models."""
-    storage = open_existing(url)
-    pick(storage, study)
-    if not yes:
-        typer.confirm(f"Delete study {study!r} in {storage.where} with all its models?", abort=True)
-    storage.delete(study)
+    with closing(open_existing(url)) as storage:
+        pick(storage, study)
+        if not yes:
+            typer.confirm(f"Delete study {study!r} in {storage.where} with all its models?", abort=True)
+        storage.delete(study)
 
 
 def copy(
@@ -196,11 +199,11 @@ def copy(
     """Copy a study with its models to a new name."""
     from mixtree.errors import InputError
 
-    storage = open_existing(url)
-    pick(storage, study)
-    if new in [each.name for each in storage.studies()]:
-        raise InputError(f"{storage.where} has a study {new!r} already: choose another name")
-    storage.copy(study, new)
+    with closing(open_existing(url)) as storage:
+        pick(storage, study)
+        if new in [each.name for each in storage.studies()]:
+            raise InputError(f"{storage.where} has a study {new!r} already: choose another name")
+        storage.copy(study, new)
 
 
 def summary(storage: SqlStorage, record: StudyRecord) -> dict[str, Any]:

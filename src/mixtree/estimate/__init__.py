@@ -1,8 +1,8 @@
 """The target's mixture α* estimated directly from labelled rows, and a test whether there is one at all.
 
-If the target is a mixture of the sources, p_te = Σ α*_i p_i as distributions of (x, y), then the mean of *any*
-function of (x, y) on the target is the same mixture of its means on the sources. All that is here solves such
-linear equations:
+If the target is a mixture of the sources, p_te = Σ α*_i p_i as distributions of (x, y), then the mean of
+*any* function of (x, y) on the target is the same mixture of its means on the sources. All that is here
+solves such linear equations:
 
 - :func:`match_moments` takes simple functions (x, y, x·y): closed form, quick, no model.
 - :func:`maximum_likelihood` takes the functions that tell the sources apart best, those of a classifier.

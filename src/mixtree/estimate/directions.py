@@ -13,10 +13,10 @@ _PASSES = 3  # over the rows, to find them approximately where there are more
 
 
 def find_directions(tables: list[Any], labels: list[Floats], count: int, rng: np.random.Generator) -> Floats:
-    """(columns, count) directions: up to half where E[x] or E[x·y] differs most between sources, then principal.
+    """(columns, count) directions: up to half where E[x] or E[x·y] differs most, the others principal ones.
 
-    ``tables`` are dense or sparse (rows × columns), one per source, ``labels`` functions of y on the same rows.
-    Columns are scaled to unit variance first.
+    ``tables`` are dense or sparse (rows × columns), one per source, ``labels`` functions of y on the same
+    rows. Columns are scaled to unit variance first.
     """
     scaled = [_Scaled(table) for table in tables]
     mean = np.mean([part.mean for part in scaled], axis=0)
@@ -40,7 +40,8 @@ class _Scaled:
     """A table seen as (x − mean)·scale without making it dense."""
 
     def __init__(self, x: Any) -> None:
-        self.x = x if hasattr(x, "tocsr") else np.asarray(x, dtype=np.float64)
+        # As 64-bit numbers: whole numbers of 8 bits would overflow when squared.
+        self.x = x.astype(np.float64)
         squared = self.x.multiply(self.x) if hasattr(x, "tocsr") else self.x**2
         self.mean: Floats = np.asarray(self.x.mean(axis=0), dtype=np.float64).ravel()
         self.square: Floats = np.asarray(squared.mean(axis=0), dtype=np.float64).ravel()
@@ -48,10 +49,11 @@ class _Scaled:
 
     def times(self, right: Floats) -> Floats:
         scaled = self.scale[:, None] * right
-        return np.asarray(self.x @ scaled) - self.mean @ scaled
+        product: Floats = np.asarray(self.x @ scaled) - self.mean @ scaled
+        return product
 
     def transposed(self, right: Floats) -> Floats:
-        product = np.asarray(self.x.T @ right) - np.outer(self.mean, right.sum(axis=0))
+        product: Floats = np.asarray(self.x.T @ right) - np.outer(self.mean, right.sum(axis=0))
         return self.scale[:, None] * product
 
 

@@ -26,9 +26,10 @@ class HullTest:
     """Whether some mixture of the sources explains the target's rows.
 
     ``inside`` is False if the test rejects at its level, True if it does not although it would have found a
-    target worth knowing about (``power`` ≥ 0.8), None if it cannot tell: then about ``rows_needed`` target rows
-    would decide it (None: no number of them would, with so few source rows).
-    ``statistic`` is Hansen's J, ``df`` = ``moments`` − (K − 1) its degrees of freedom, ``n`` the target's rows.
+    target worth knowing about (``power`` ≥ 0.8), None if it cannot tell. Then about ``rows_needed`` target
+    rows would decide it, or, if that is None too, no number of them with so few source rows.
+    ``statistic`` is Hansen's J, ``df`` = ``moments`` − (K − 1) its degrees of freedom, ``n`` counts the
+    target's rows. ``power`` is None where the test rejects.
     """
 
     p: float
@@ -39,7 +40,7 @@ class HullTest:
     rows_needed: int | None
     words: str
     n: int
-    power: float
+    power: float | None
 
 
 def hull_test(
@@ -52,14 +53,15 @@ def hull_test(
 ) -> HullTest:
     """Test of p_te = Σ α_i p_i for some α on the simplex, by the joint moments of :func:`match_moments`.
 
-    J is the squared distance of the target's means from the hull of the sources' means, in units of its noise.
-    Textbook critical values assume many rows and an α away from the edge of the simplex. Here p comes from
-    ``repetitions`` targets of the same size made of the sources' own rows in the proportions α̂, which keeps
-    the level with 20 rows and 100 moments. Weights α̂_i that may be 0 are taken as 0 for that (the case in which
-    J is largest), and one half of the source rows weighs the moments while the other half makes the targets.
+    J is the squared distance of the target's means from the hull of the sources' means, in units of its
+    noise. Textbook critical values assume many rows and an α away from the edge of the simplex. Here p comes
+    from ``repetitions`` targets of the same size made of the sources' own rows in the proportions α̂, which
+    keeps the level with 20 rows and 100 moments. Weights α̂_i that may be 0 are taken as 0 for that (the case
+    in which J is largest), and one half of the source rows weighs the moments while the other half makes the
+    targets.
 
-    What "a target worth knowing about" means for the power: half of its rows come from a place as far from the
-    sources' hull as a typical source is from the hull of the others.
+    What "a target worth knowing about" means for the power: half of its rows come from a place as far from
+    the sources' hull as a typical source is from the hull of the others.
 
     >>> from mixtree.data.synthetic import synthetic
     >>> hull_test(synthetic(hull="outside", test=1).sources).inside
@@ -70,30 +72,44 @@ def hull_test(
     if repetitions < 1.0 / level - 1.0:
         raise InputError(f"at level {level:g} at least {int(np.ceil(1 / level)) - 1} repetitions are needed")
     prepared = prepare(sources, moments=moments, seed=seed)
-    return test_prepared(prepared, sources.validation, level=level, repetitions=repetitions, seed=seed)
+    return hull_prepared(prepared, sources.validation, level=level, repetitions=repetitions, seed=seed)
 
 
-def test_prepared(
-    prepared: Prepared, target: Rows, *, level: float = 0.05, repetitions: int = 499, seed: int = 0
+def hull_prepared(
+    prepared: Prepared,
+    target: Rows,
+    *,
+    level: float = 0.05,
+    repetitions: int = 499,
+    seed: int = 0,
+    look_outside: bool = True,
 ) -> HullTest:
-    """The same with the sources' part done before: for many targets of one set of sources."""
+    """The same with the sources' part done before: for many targets of one set of sources.
+
+    Without a look outside there is no power, and what is not rejected stays undecided.
+    """
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(_STREAM + 1)[_STREAM])
     equations = prepared.equations(target)
     solution = solve(equations)
+    alpha = solution.alpha
     weighers, makers = _halves(prepared, target)
-    around = (equations.n * solution.alpha + 2.0 / len(solution.alpha)) / (equations.n + 2.0)
-    root = scipy.linalg.cholesky(scipy.linalg.inv(weighers.noise(around)))
+    around = (equations.n * alpha + 2.0 / len(alpha)) / (equations.n + 2.0)
+    factor = scipy.linalg.cholesky(weighers.noise(around), lower=True)
+    root = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), lower=True)
     distance = _Distance(root @ equations.means)
     statistic = distance(root @ equations.target)
     edge = distance.corners @ _towards_edge(solution, equations.n)
-    noise = _noise(prepared, makers, equations, solution.alpha, root, repetitions, rng)
+    noise = _noise(prepared, makers, equations, alpha, root, repetitions, rng)
     simulated = np.array([distance(edge + gap) for gap in noise])
     p = float((1 + np.count_nonzero(simulated >= statistic)) / (repetitions + 1))
-    df = max(0, len(root) - (len(solution.alpha) - 1))
-    critical = float(np.quantile(simulated, 1.0 - level))
-    power, needed = _power(equations, solution.alpha, root, noise, critical, rng)
-    inside = False if p <= level else True if power >= _POWER else None
+    inside: bool | None = False if p <= level else None
+    power, needed = None, None
+    if inside is None and look_outside:
+        critical = float(np.quantile(simulated, 1.0 - level))
+        power, needed = _power(equations, alpha, root, noise, critical, rng)
+        inside = True if power >= _POWER else None
     words = _words(inside, p=p, n=len(target), power=power, needed=needed)
+    df = max(0, len(root) - (len(alpha) - 1))
     return HullTest(p, inside, statistic, df, len(root), needed, words, len(target), power)
 
 
@@ -154,16 +170,17 @@ def _noise(
     repetitions: int,
     rng: np.random.Generator,
 ) -> Floats:
-    """How far targets of this size, made of source rows, fall from their mixture: (repetitions, q), whitened."""
+    """How far targets of this size, made of source rows, fall from their mixture: (repetitions, q)."""
     q = len(root)
     n = max(1, round(equations.n))
     if n > _MANY:
         factor = scipy.linalg.cholesky(equations.noise(alpha), lower=True)
-        return rng.standard_normal((repetitions, q)) @ (root @ factor).T
+        normal: Floats = rng.standard_normal((repetitions, q)) @ (root @ factor).T
+        return normal
     own = np.tensordot(alpha**2 / equations.sizes, equations.covariances, 1)
     values, vectors = np.linalg.eigh(own)
     factor = root @ (vectors * np.sqrt(np.maximum(values, 0.0)))
-    noise = rng.standard_normal((repetitions, q)) @ factor.T
+    noise: Floats = rng.standard_normal((repetitions, q)) @ factor.T
     picks = rng.choice(len(alpha), size=(repetitions, n), p=alpha)
     rows = np.empty((repetitions, n), dtype=np.int64)
     tables, start = [], 0
@@ -205,14 +222,14 @@ def _power(
         ]
         return float(np.mean(found))
 
-    best, worst = fixed / per_row, 1e4
-    if power(max(best, 1e-9)) < _POWER:
-        return power(1.0), None
-    for _ in range(12):  # halving the range of log(variance): within 1 % of the rows needed
-        middle = float(np.sqrt(max(best, 1e-6) * worst))
+    now = power(1.0)
+    best, worst = max(1.01 * fixed / per_row, 1e-6), 1.0
+    if now >= _POWER or best >= worst or power(best) < _POWER:
+        return now, None
+    while worst > 1.05 * best:
+        middle = float(np.sqrt(best * worst))
         best, worst = (middle, worst) if power(middle) >= _POWER else (best, middle)
-    left = max(best, 1e-6) * per_row - fixed
-    return power(1.0), max(2, int(np.ceil(1.0 / left))) if left > 0 else None
+    return now, int(np.ceil(1.0 / (best * per_row - fixed)))
 
 
 def _targets_outside(
@@ -239,12 +256,12 @@ def _targets_outside(
     return targets
 
 
-def _words(inside: bool | None, *, p: float, n: int, power: float, needed: int | None) -> str:
+def _words(inside: bool | None, *, p: float, n: int, power: float | None, needed: int | None) -> str:
     chance = f"p = {p:.3f} on {n} target rows"
     if inside is False:
         return (
-            f"No mixture of the sources reproduces the target ({chance}): gains come from the target's own rows,"
-            " and more of them are likely to help more than a better mixture."
+            f"No mixture of the sources reproduces the target ({chance}): gains come from the target's own"
+            " rows, and more of them are likely to help more than a better mixture."
         )
     if inside:
         return f"A mixture of the sources can serve this target ({chance})."
@@ -254,6 +271,6 @@ def _words(inside: bool | None, *, p: float, n: int, power: float, needed: int |
         else "with so few source rows no number of target rows would decide it"
     )
     return (
-        f"These rows cannot tell whether a mixture of the sources can serve the target ({chance}; a target half"
-        f" outside would be noticed {power:.0%} of the time): {more}."
+        f"These rows cannot tell whether a mixture of the sources can serve the target ({chance}; a target"
+        f" half outside would be noticed {power or 0.0:.0%} of the time): {more}."
     )

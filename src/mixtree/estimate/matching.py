@@ -13,11 +13,13 @@ def match_moments(
     """The mixture whose means of x, y and x·y come nearest to those of the validation rows.
 
     Generalised least squares on the simplex, weighed by the covariance that the mixture itself implies; see
-    :mod:`mixtree.estimate.solve`. y enters as class indicators, in a regression as y and y². Consistent if the
-    target is in the hull of the sources; check with :func:`mixtree.estimate.hull_test`.
+    :mod:`mixtree.estimate.solve`. y enters as class indicators, in a regression as y and y². Consistent if
+    the target is in the hull of the sources; check with :func:`mixtree.estimate.hull_test`. Row weights are
+    respected: a source is its rows in the proportions of their weights. At most ``moments`` means are
+    matched, by default up to 120 from up to 5,000 rows per source, drawn by ``seed`` where there are more.
 
-    ``joint=False`` matches x alone. It is offered as a baseline that is known to be wrong: sources that differ
-    in p(y | x) but not in p(x) look the same to it, and nothing in x says so.
+    ``joint=False`` matches x alone. It is offered as a baseline that is known to be wrong: sources that
+    differ in p(y | x) but not in p(x) look the same to it, whatever the number of rows.
 
     >>> from mixtree.data.synthetic import synthetic
     >>> problem = synthetic(alpha=[0.7, 0.2, 0.1], validation=400, test=1)

@@ -1,7 +1,7 @@
 """Functions of (x, y) whose means are matched: x, y and x·y, made comparable and few enough.
 
-Everything about them (scale, directions of x, which classes count) comes from the sources' rows, never from the
-target's: that is what makes a test on the target's rows a test.
+Everything about them (scale, directions of x, which classes count) comes from the sources' rows, never from
+the target's: that is what makes a test on the target's rows a test.
 """
 
 from __future__ import annotations
@@ -51,12 +51,13 @@ class Labels:
         return len(self.centre)
 
     def __call__(self, y: NDArray[Any]) -> Floats:
-        return np.clip((self._values(y) - self.centre) / self.spread, -_CLIP, _CLIP)
+        values: Floats = np.clip((self._values(y) - self.centre) / self.spread, -_CLIP, _CLIP)
+        return values
 
     def _values(self, y: NDArray[Any]) -> Floats:
         if self.classes:
-            return (y[:, None] == self.chosen).astype(np.float64)
-        scaled = np.clip((y - self.place[0]) / self.place[1], -_CLIP, _CLIP)
+            return np.asarray(y[:, None] == self.chosen, dtype=np.float64)
+        scaled: Floats = np.clip((y - self.place[0]) / self.place[1], -_CLIP, _CLIP)
         return np.column_stack([scaled, scaled**2])
 
 
@@ -66,19 +67,28 @@ class Basis:
 
     labels: Labels | None  # None: of x alone
     directions: Floats | None  # (columns, a); None: every column on its own
+    layer: tuple[Floats, Floats] | None  # a random layer of x, where its columns alone are too few
     centre: Floats
     spread: Floats
 
     @classmethod
-    def fit(cls, rows: list[Rows], labels: Labels | None, directions: Floats | None) -> Basis:
+    def fit(
+        cls,
+        rows: list[Rows],
+        labels: Labels | None,
+        directions: Floats | None,
+        layer: tuple[Floats, Floats] | None,
+    ) -> Basis:
         """Centre and spread as the sources have them, each source counting the same."""
-        raw = cls(labels, directions, np.zeros(1), np.ones(1))
+        raw = cls(labels, directions, layer, np.zeros(1), np.ones(1))
         shares = np.concatenate([share_of(part) / len(rows) for part in rows])
         table = np.vstack([raw._features(part.x) for part in rows])
-        return cls(labels, directions, *_centre(table, shares))
+        return cls(labels, directions, layer, *_centre(table, shares))
 
     def __call__(self, rows: Rows) -> Floats:
         x = np.clip((self._features(rows.x) - self.centre) / self.spread, -_CLIP, _CLIP)
+        if self.layer is not None:
+            x = np.hstack([x, np.tanh(x @ self.layer[0] + self.layer[1])])
         if self.labels is None:
             return x
         y = self.labels(rows.y)
@@ -111,37 +121,63 @@ class Prepared:
 def prepare(sources: Sources, *, joint: bool = True, moments: int | None = None, seed: int = 0) -> Prepared:
     """Functions fitted to the sources, and their values there.
 
-    At most ``moments`` functions (unless told 120, or 3 K for many sources). At most 5,000 rows of a source are
-    used, 40,000 of all together, more where the target has thousands of rows; the seed draws them. Where x has
-    more columns than ``moments`` allows, a third of those rows choose directions of x and only the others are
-    averaged: directions look more telling on the rows that chose them than they are.
+    At most ``moments`` functions: unless told 120, more for many sources, fewer where a source is small. At
+    most 5,000 rows of a source are used, 40,000 of all together, more where the target has thousands of
+    rows; the seed draws them. Where x has more columns than ``moments`` allows, a third of those rows choose
+    directions of x and only the others are averaged: directions look more telling on the rows that chose them
+    than they are. Where x and y give fewer than 3 functions per source, a random layer tanh(xA + a) adds
+    more.
     """
     if moments is not None and moments < 1:
         raise InputError(f"moments must be at least 1; got {moments}")
     rng = np.random.default_rng(np.random.SeedSequence(seed))
-    limit = moments or max(_MOMENTS, 3 * len(sources))
     wanted = max(_FEWEST, min(_ROWS, _TOTAL // len(sources)))
     cap = max(wanted, min(5 * len(sources.validation), 4 * _ROWS))
     rows = [part.take(rng.permutation(len(part))[:cap]) for part in sources.rows]
+    limit = moments or _limit([len(part) for part in rows])
     labels = Labels.fit(rows, sources.classes) if joint else None
     of_y = 0 if labels is None else len(labels)
     keep = max(1, (limit - of_y) // (1 + of_y))
     directions = None
     if sources.features > keep:
-        cuts = [max(1, len(part) // 3) for part in rows]
-        first = [part.take(np.arange(cut)) for part, cut in zip(rows, cuts, strict=True)]
-        # A source of one row has to do both.
-        rows = [
-            part.take(np.arange(cut, len(part))) if len(part) > 1 else part
-            for part, cut in zip(rows, cuts, strict=True)
-        ]
+        first, rows = _split(rows)
         values = [np.ones((len(part), 1)) if labels is None else labels(part.y) for part in first]
         directions = find_directions([part.x for part in first], values, keep, rng)
-    basis = Basis.fit(rows, labels, directions)
+    columns = min(sources.features, keep)
+    more = min(keep - columns, _too_few(columns, of_y, len(sources)))
+    basis = Basis.fit(rows, labels, directions, _layer(columns, more, rng))
     tables = [basis(part) for part in rows]
     used = np.ptp(np.vstack(tables), axis=0) > 1e-9
     used[0] |= not used.any()
     return Prepared(basis, used, [table[:, used] for table in tables], [share_of(part) for part in rows])
+
+
+def _split(rows: list[Rows]) -> tuple[list[Rows], list[Rows]]:
+    """A third of every source's rows, and the others; a source of one row has to be both."""
+    cuts = [max(1, len(part) // 3) for part in rows]
+    first = [part.take(np.arange(cut)) for part, cut in zip(rows, cuts, strict=True)]
+    others = [part.take(np.arange(cut % len(part), len(part))) for part, cut in zip(rows, cuts, strict=True)]
+    return first, others
+
+
+def _limit(sizes: list[int]) -> int:
+    # Of a small source's many means too many are off; but K sources are told apart by K means at the least.
+    most = max(_MOMENTS, 3 * len(sizes))
+    return max(min(most, sum(sizes) // 20, min(sizes) // 3), 2 * len(sizes) + 10)
+
+
+def _too_few(columns: int, of_y: int, sources: int) -> int:
+    """How many more functions of x it takes for all functions together to outnumber the sources clearly."""
+    have = columns * (1 + of_y) + of_y
+    return 0 if have >= 3 * sources else -(-(4 * sources - have) // (1 + of_y))
+
+
+def _layer(columns: int, count: int, rng: np.random.Generator) -> tuple[Floats, Floats] | None:
+    if count <= 0:
+        return None
+    # Sums of standard deviation 1.5: well into the bend of tanh.
+    weights = rng.standard_normal((columns, count)) * 1.5 / np.sqrt(columns)
+    return weights, rng.standard_normal(count)
 
 
 def share_of(rows: Rows) -> Floats:

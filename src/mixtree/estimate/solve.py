@@ -1,7 +1,8 @@
 """Linear equations for α on the simplex: means of the target = Σ α_i means of source i, up to noise.
 
-The noise is known better than the target's few rows could tell: if the target is the mixture α, its covariance
-follows from α and the sources' many rows. So any number of target rows will do, even fewer than equations.
+The noise is known better than the target's few rows could tell: if the target is the mixture α, its
+covariance follows from α and the sources' many rows. So any number of target rows will do, even fewer than
+equations.
 
 Uncertainty is that of the *free* solution, held to Σα = 1 but not to α ≥ 0. It is regular everywhere, so its
 intervals are right also where α* lies on the edge of the simplex, as it often does. What α ≥ 0 would add is
@@ -26,8 +27,8 @@ LEVEL = 0.95
 """Of every interval here."""
 
 _Z2 = float(chi2.ppf(LEVEL, 1))
-# Weakest information about a direction of α that is believed, as 1 / variance: a standard deviation of 10 is an
-# interval of [0, 1] anyway, and keeps sources that cannot be told apart from dividing by zero.
+# Weakest information about a direction of α that is believed, as 1 / variance: a standard deviation of 10 is
+# an interval of [0, 1] anyway, and keeps sources that cannot be told apart from dividing by zero.
 _WEAKEST = 0.01
 _JITTER = 1e-6  # of the moments' average variance: one-hot columns that sum to 1 make them dependent
 _ROUNDS = 3  # of weighing the equations at α, then solving for α
@@ -37,9 +38,9 @@ _ROUNDS = 3  # of weighing the equations at α, then solving for α
 class Estimate:
     """An estimated mixture and how sure it is.
 
-    ``alpha`` lies on the simplex; ``low`` and ``high`` are 95 % intervals of each source's weight, right if the
-    target is in the sources' hull. ``free`` is the solution before it was held to α ≥ 0 and ``covariance``
-    (K × K) is its covariance: an entry of 100 on the diagonal says that nothing is known.
+    ``alpha`` lies on the simplex; ``low`` and ``high`` are 95 % intervals of each source's weight, right if
+    the target is in the sources' hull. ``free`` is the solution before it was held to α ≥ 0 and
+    ``covariance`` (K × K) is its covariance: entries in the tens say that nothing is known.
     ``n`` counts the target's rows. ``notes`` says in words what a reader should know.
     """
 
@@ -94,7 +95,7 @@ class Equations:
         covariance: Floats = (rows - np.outer(mean, mean)) / self.n + sources
         size = len(covariance)
         jitter = _JITTER * np.trace(covariance) / size + 1e-12
-        return covariance + jitter * np.eye(size)
+        return np.asarray(covariance + jitter * np.eye(size))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -107,9 +108,7 @@ class Solution:
     weight: Floats  # (q, q)
 
 
-def describe(
-    sources: list[Floats], shares: list[Floats], target: Floats, target_share: Floats
-) -> Equations:
+def describe(sources: list[Floats], shares: list[Floats], target: Floats, target_share: Floats) -> Equations:
     """Equations from function values: one table (rows × q) per source and one of the target.
 
     ``shares`` are row weights that sum to 1 per table.
@@ -144,7 +143,7 @@ def solve(equations: Equations) -> Solution:
         # The sources' own sampling noise makes them look further apart than they are, by this much.
         apart = np.einsum("ij,kij->k", weight, equations.covariances) / equations.sizes
         gram = gram - _share_of(gram, apart) * np.diag(apart)
-        # A weak pull to uniform, as of a prior with standard deviation 1/√K: where rows say nothing, say nothing.
+        # A weak pull to uniform, as of a prior with standard deviation 1/√K, for what the rows do not say.
         alpha = on_simplex(gram + sources * np.eye(sources), right + 1.0)
     free, covariance = free_solution(gram, right)
     return Solution(alpha, free, covariance, weight)
@@ -165,9 +164,7 @@ def free_solution(gram: Floats, right: Floats) -> tuple[Floats, Floats]:
 def on_simplex(gram: Floats, right: Floats) -> Mixture:
     """argmin αᵀ·gram·α − 2·right·α over the simplex, exactly.
 
-    With gram = LᵀL and right = Lᵀb this is the point of least norm in the hull of the columns of L − b1ᵀ.
-    Non-negative least squares on [L − b1ᵀ; 1ᵀ]α ≈ [0; 1] finds it up to scale: for α = tβ with β on the simplex
-    and the best t, the residual grows with ‖(L − b1ᵀ)β‖.
+    With gram = LᵀL and right = Lᵀb this is the point of the hull of L's columns that is nearest to b.
     """
     values, vectors = np.linalg.eigh(gram)
     roots = np.sqrt(np.maximum(values, 1e-12 * max(float(values[-1]), 1e-300)))
@@ -175,7 +172,11 @@ def on_simplex(gram: Floats, right: Floats) -> Mixture:
 
 
 def nearest_in_hull(corners: Floats, point: Floats) -> Mixture:
-    """Weights of the corners (columns) whose mixture comes nearest to the point."""
+    """Weights of the corners (columns) whose mixture comes nearest to the point.
+
+    Non-negative least squares on [C − p1ᵀ; 1ᵀ]α ≈ [0; 1] finds them up to scale: for α = tβ with β on the
+    simplex and the best t, the residual grows with ‖Cβ − p‖.
+    """
     edges = corners - point[:, None]
     size = float(np.abs(edges).max())
     if size == 0.0 or corners.shape[1] == 1:
@@ -189,7 +190,7 @@ def nearest_in_hull(corners: Floats, point: Floats) -> Mixture:
 def intervals(free: Floats, deviation: Floats) -> tuple[Floats, Floats]:
     """95 % intervals on [0, 1] of weights whose free estimates are normal: a likelihood ratio, never empty.
 
-    All a in [0, 1] with (free − a)² − (free − nearest)² ≤ z²·deviation², ``nearest`` being free held to [0, 1].
+    All a in [0, 1] with (free − a)² − (free − nearest)² ≤ z²·deviation², ``nearest`` being free in [0, 1].
     """
     reach = np.sqrt(_Z2 * deviation**2 + (free - np.clip(free, 0.0, 1.0)) ** 2)
     return np.clip(free - reach, 0.0, 1.0), np.clip(free + reach, 0.0, 1.0)
@@ -207,12 +208,13 @@ def as_estimate(
 ) -> Estimate:
     """The solution with its intervals, and with words where it says little."""
     low, high = intervals(free, np.sqrt(np.maximum(np.diag(covariance), 0.0)))
-    # All weights together may want a value that one weight alone would not: never quote it outside its interval.
+    # All weights together may want a value that one weight alone would not: keep it inside its interval.
     low, high = np.minimum(low, alpha), np.maximum(high, alpha)
     vague = [name for name, width in zip(names, high - low, strict=True) if width > 0.9]
     if vague:
-        notes = (*notes, f"these rows say next to nothing about the weight of {', '.join(vague)}")
-    if n < 20:
+        which = ", ".join(vague) if len(vague) <= 5 else f"{len(vague)} of the {len(names)} sources"
+        notes = (*notes, f"these rows say next to nothing about the weight of {which}")
+    if 0 < n < 20:
         notes = (*notes, f"only {n} target rows: the intervals' 95 % is not to be relied on")
     return Estimate(alpha, covariance, low, high, method, n, notes, free)
 

@@ -26,7 +26,7 @@ def draw(experiment: Experiment, scored: Sequence[Scored], *, title: str, files:
     algorithms = list(dict.fromkeys(each.run.algorithm for each in scored))
     papers = [name for name in algorithms if _in_paper(name)]
     others = [name for name in algorithms if name not in papers]
-    figure = Figure(figsize=(11.0, 4.6), layout="constrained")
+    figure = Figure(figsize=(11.0, 5.2), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     for axes, names, label in zip(
         panels, (papers, others), ("the paper's algorithms", "others"), strict=True
@@ -62,8 +62,8 @@ def _panel(axes: Axes, experiment: Experiment, scored: Sequence[Scored], names: 
         dashes = "--" if name.endswith(("+commit", "+decay")) else ":" if name.startswith("only:") else "-"
         marker = _MARKERS[number % len(_MARKERS)]
         axes.plot(samples, mean, color=colour, ls=dashes, marker=marker, ms=4, lw=1.4, label=name)
-        axes.fill_between(samples, mean - sd, mean + sd, color=colour, alpha=0.08, lw=0)
+        axes.fill_between(samples, mean - sd, mean + sd, color=colour, alpha=0.05, lw=0)
     axes.set_xlabel("samples (Λ)", fontsize=9)
     axes.grid(alpha=0.3)
     axes.tick_params(labelsize=8)
-    axes.legend(fontsize=7, ncols=2)
+    axes.legend(fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.13), frameon=False)

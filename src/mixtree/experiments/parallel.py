@@ -5,10 +5,11 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from mixtree.errors import InputError
+from mixtree.errors import InputError, TrainingError
 from mixtree.trainers.threads import one_thread
 
 Answer = TypeVar("Answer")
@@ -40,8 +41,14 @@ class Crew:
             for task in tasks:
                 yield _alone(function, task)
             return
-        for future in as_completed([self._pool.submit(_alone, function, task) for task in tasks]):
-            yield future.result()
+        try:
+            for future in as_completed([self._pool.submit(_alone, function, task) for task in tasks]):
+                yield future.result()
+        except BrokenProcessPool as error:
+            raise TrainingError(
+                "a worker process died, perhaps for lack of memory: run the same command again, with fewer "
+                "workers if need be; runs that have finished are kept"
+            ) from error
 
 
 def _alone(function: Callable[..., Answer], task: tuple[Any, ...]) -> Answer:

@@ -39,6 +39,8 @@ class Cell:
     repeats: int
     diverged: int
     spent: float
+    trained: float
+    """Steps that the returned model itself has seen."""
     seconds: float
 
 
@@ -114,7 +116,8 @@ def _scores(scored: Sequence[Scored], algorithm: str, budget: int) -> NDArray[np
 
 
 def _cell(scored: Sequence[Scored], algorithm: str, budget: int) -> Cell:
-    own = [each.run for each in scored if (each.run.algorithm, each.run.budget) == (algorithm, budget)]
+    both = [each for each in scored if (each.run.algorithm, each.run.budget) == (algorithm, budget)]
+    own = [each.run for each in both]
     good = [run for run in own if np.isfinite(run.test_score)]
     tests = np.array([run.test_score for run in good])
     names = list(dict.fromkeys(source for run in good for source in run.mixture))
@@ -129,6 +132,7 @@ def _cell(scored: Sequence[Scored], algorithm: str, budget: int) -> Cell:
         len(own),
         len(own) - len(good),
         float(np.mean([sum(run.spent.values()) for run in own])),
+        float(np.mean([each.trained for each in both])),
         float(np.mean([run.seconds for run in own])),
     )
 
@@ -184,6 +188,7 @@ def _run_row(plan: Plan, each: Scored) -> dict[str, Any]:
         "validation": run.val_score,
         "value": run.value,
         "spent": sum(run.spent.values()),
+        "trained": each.trained,
         "seconds": round(run.seconds, 4),
         "lr": recipe.lr,
         "steps_per_node": recipe.steps,
@@ -203,6 +208,7 @@ def _cell_row(plan: Plan, cell: Cell) -> dict[str, Any]:
         "repeats": cell.repeats,
         "diverged": cell.diverged,
         "spent": cell.spent,
+        "trained": cell.trained,
         "seconds": round(cell.seconds, 4),
         **{f"mixture_{name}": weight for name, weight in cell.mixture.items()},
     }
@@ -245,17 +251,17 @@ def scores_table(result: Report) -> str:
     digits, cells = _digits(result), result.final()
     best = _best(result, cells)
     lines = [
-        "| algorithm | test, mean ± sd | validation | mixture (mean) | diverged |",
-        "| --- | --- | --- | --- | --- |",
+        "| algorithm | test, mean ± sd | validation | batches spent / seen by model | mixture | diverged |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     for cell in cells:
         text = f"{cell.test:.{digits}f} ± {cell.sd:.{digits}f}"
         text = f"**{text}**" if cell.algorithm == best else text
         mixture = " ".join(f"{name} {weight:.2f}" for name, weight in cell.mixture.items() if weight >= 0.005)
         diverged = f"{cell.diverged} of {cell.repeats}" if cell.diverged else ""
-        lines.append(
-            f"| {cell.algorithm} | {text} | {cell.validation:.{digits}f} | {mixture} | {diverged} |"
-        )
+        steps = f"{cell.spent:.0f} / {cell.trained:.0f}"
+        validation = f"{cell.validation:.{digits}f}"
+        lines.append(f"| {cell.algorithm} | {text} | {validation} | {steps} | {mixture} | {diverged} |")
     return "\n".join(lines)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mixtree.algorithms import make_search, training_sources
 from mixtree.baselines import fixed
-from mixtree.data.sources import TARGET, Problem, Sources
+from mixtree.data.sources import Problem, Sources
 from mixtree.errors import TrainingError
 from mixtree.experiments.comparison import Rules, Run
 from mixtree.experiments.parallel import Crew
@@ -278,10 +278,13 @@ def _store(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Scored:
-    """A stored run with its test score, and the heights of its expansions in their order."""
+    """A stored run with its test score."""
 
     run: Run
+    trained: int
+    """Steps that the returned model itself has seen."""
     expansions: tuple[int, ...]
+    """Heights of a search's expanded nodes in their order."""
 
 
 def score(plan: Plan, *, crew: Crew) -> list[Scored]:
@@ -318,19 +321,19 @@ def _score_one(
     record = storage.load(name)
     seconds = sum(each.outcome.seconds for each in storage.nodes(name) if each.outcome)
     if record.best is None:
-        return Scored(Run(algorithm, repeat, float("inf"), none, none, {}, budget, {}, seconds), ())
+        return Scored(Run(algorithm, repeat, float("inf"), none, none, {}, budget, {}, seconds), 0, ())
     result = load(storage, name, trainer)
     sources, test = problem.sources, problem.test
     assert test is not None
     spent = {**(record.recipe or {}).get("charged", {}), **result.spent}
-    weights = dict(zip((*sources.names, TARGET), result.mixture.tolist(), strict=False))
     validation_score = metric(sources.validation.y, trainer.predict(result.state, sources.validation.x))
     test_score = metric(test.y, trainer.predict(result.state, test.x))
     scored = Run(
-        algorithm, repeat, result.value, validation_score, test_score, weights, budget, spent, seconds
+        algorithm, repeat, result.value, validation_score, test_score, result.weights, budget, spent, seconds
     )
     parents = dict.fromkeys(
         node.path[:-1] for node in result.tree.values() if node.path and node.phase != "commit"
     )
     searched = algorithm.startswith("mixmatch")
-    return Scored(scored, tuple(len(path) for path in parents) if searched else ())
+    heights = tuple(len(path) for path in parents) if searched else ()
+    return Scored(scored, result.trained_steps, heights)

@@ -15,10 +15,11 @@ import numpy as np
 from mixtree.algorithms import MIXMATCH
 from mixtree.bounds import default_rho
 from mixtree.data.sources import Problem, Rows
-from mixtree.errors import InputError
+from mixtree.errors import MissingExtraError
 from mixtree.experiments.parallel import Crew
 from mixtree.experiments.reproduce import Recipe, run_once
 from mixtree.experiments.specs import Experiment, SettingName
+from mixtree.seeds import INIT, derive_seed
 
 FIRST_SEED = 1000
 """Reported repeats count from 0; the splits for choosing settings from here."""
@@ -73,7 +74,7 @@ def _probe(experiment: Experiment, seed: int) -> tuple[float, dict[float, float]
     before = math.nan
     for lr in _candidates(experiment):
         trainer = experiment.trainer(problem.sources, lr=lr)
-        before = trainer.evaluate([trainer.init(seed)])[0].value
+        before = trainer.evaluate([trainer.init(derive_seed(seed, (), INIT))])[0].value
         recipe = Recipe(lr, experiment.steps)
         result, _ = run_once(
             experiment,
@@ -158,7 +159,7 @@ def tune(experiment: Experiment, algorithm: str, base: Recipe, trials: int) -> t
     try:
         import optuna
     except ImportError as error:
-        raise InputError("tuning needs optuna: pip install 'mixtree[tuning]'") from error
+        raise MissingExtraError("tuning", "tuning") from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     halves = [
         half

@@ -78,7 +78,11 @@ class EventRecord:
 
 @runtime_checkable
 class Storage(Protocol):
-    """A place for studies. Every method is one transaction; ``lock`` keeps a study to one process."""
+    """A place for studies. Every method is one transaction; ``lock`` keeps a study to one process.
+
+    Optional, found by name: ``where`` — the place, for messages; ``lasting = False`` — nobody can resume from
+    it, so that a study need not take the fingerprint of its data.
+    """
 
     def create(self, record: StudyRecord) -> None:
         """A new study; its name must be free."""

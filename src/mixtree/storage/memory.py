@@ -1,4 +1,4 @@
-"""Studies that live as long as the process: the default of ``run``, and quick tests."""
+"""Studies that live as long as the process, or only as long as one run."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ class MemoryStorage:
     def finish(self, name: str, outcomes: Sequence[Outcome]) -> None:
         nodes = self._nodes[name]
         for outcome in outcomes:
-            nodes[outcome.path] = replace(nodes[outcome.path], outcome=outcome)
+            begun = nodes[outcome.path]
+            nodes[outcome.path] = NodeRecord(begun.trial, begun.round, begun.position, outcome)
 
     def nodes(self, name: str) -> list[NodeRecord]:
         self.load(name)
@@ -90,3 +91,15 @@ class MemoryStorage:
             yield
         finally:
             self._locked.discard(name)
+
+
+class ScratchStorage(MemoryStorage):
+    """For one run that nobody will resume: nodes are not written down at all."""
+
+    lasting = False
+
+    def begin_round(self, name: str, number: int, trials: Sequence[Trial]) -> None:
+        """Nothing to write."""
+
+    def finish(self, name: str, outcomes: Sequence[Outcome]) -> None:
+        """Nothing to write."""

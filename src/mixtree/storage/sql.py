@@ -68,8 +68,12 @@ class SqlStorage:
         if self._sqlite:
             sa.event.listen(self._engine, "connect", _set_up_sqlite)
             sa.event.listen(self._engine, "begin", _begin_sqlite)
-        with self._explained("open"):
-            migrate(self._engine, self._writing, where=self.where)
+        try:
+            with self._explained("open"):
+                migrate(self._engine, self._writing, where=self.where)
+        except StorageError:
+            self.close()
+            raise
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_reopen, (self.url, self._folder))

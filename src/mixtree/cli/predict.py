@@ -1,0 +1,80 @@
+"""``mixtree predict``: from a model folder and a table to predictions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mixtree.errors import InputError
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(predict)
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that mixtree fit has written.")],
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="Rows to predict.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="CSV or Parquet file for the predictions.")
+    ],
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COL",
+            help="A column of the table to copy along, an id say; repeat it.",
+            show_default="none",
+        ),
+    ] = None,
+) -> None:
+    """Predict the rows of a table with a fitted model."""
+    import polars as pl
+
+    from mixtree.data.tables import read_table
+    from mixtree.modelfolder import load_model
+
+    _check_output(output, table)
+    loaded = load_model(model)
+    frame = read_table(table, text=loaded.preprocessor.text_columns)
+    _check_kept(keep or [], table, frame.columns)
+    scores = loaded.scores(frame, where=str(table))
+    columns: dict[str, Any] = {name: frame[name] for name in keep or ()}
+    if loaded.classes is None:
+        found: dict[str, Any] = {"prediction": scores}
+    else:
+        found = {"prediction": [loaded.classes[place] for place in scores.argmax(axis=1)]}
+        found |= {f"probability_{_word(label)}": scores[:, n] for n, label in enumerate(loaded.classes)}
+    if taken := [name for name in columns if name in found]:
+        raise InputError(f"cannot keep the column {taken[0]!r} of {table}: a prediction has this name")
+    _write_table(pl.DataFrame(columns | found), output)
+
+
+def _check_output(output: Path, table: Path) -> None:
+    if output.suffix not in (".csv", ".parquet"):
+        raise InputError(f"predictions are written as .csv or .parquet; got {output.name!r}")
+    if not output.parent.is_dir():
+        raise InputError(f"cannot write {output}: there is no folder {output.parent}")
+    if output.is_dir():
+        raise InputError(f"cannot write {output}: it is a folder")
+    if output.resolve() == table.resolve():
+        raise InputError(f"the predictions would replace the table {table}: name another file (-o)")
+
+
+def _check_kept(keep: list[str], table: Path, columns: list[str]) -> None:
+    missing = [name for name in keep if name not in columns]
+    if missing:
+        raise InputError(f"{table} has no column {missing[0]!r} to keep; it has {', '.join(columns)}")
+
+
+def _word(label: Any) -> str:
+    # As the predictions' own column has it.
+    return str(label).lower() if isinstance(label, bool) else str(label)
+
+
+def _write_table(frame: Any, output: Path) -> None:
+    """A CSV or Parquet file, whole or not at all."""
+    temporary = output.with_name(f".{output.name}.tmp")
+    frame.write_csv(temporary) if output.suffix == ".csv" else frame.write_parquet(temporary)
+    temporary.replace(output)

@@ -1,0 +1,137 @@
+"""The page about the command line, made from the commands: ``python -m mixtree.cli.reference``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+INTRODUCTION = """\
+# The command line
+
+<!-- Made by `python -m mixtree.cli.reference > docs/command-line.md`; a test checks that it is current. -->
+
+Four commands from tables to predictions:
+
+```console
+pip install mixtree
+mixtree fit customers.csv --source-col state --label bought --val market.csv --test test.csv --out model
+mixtree show model
+mixtree predict model new.csv -o predictions.csv
+```
+
+`customers.csv` holds the training rows of all sources; the column `state` says which source a row comes from.
+`market.csv` holds some labelled rows of the new market: they choose the mixture. `test.csv`, if there is one,
+is read once, at the end. One file per source works too: `--source fl=fl.csv --source ct=ct.csv`. Without a
+validation file, `--target FILE --val-frac F` splits one. Tables are CSV, TSV, Parquet or Arrow, plain or
+gzipped. What becomes of a table with something wrong in it is listed in [broken-input.md](broken-input.md).
+
+- **Exit codes**: 0 all went well, 2 bad input (nothing was changed), 1 a failure, 130 Ctrl-C.
+- **Streams**: results on stdout, with `--json` as one object; plan, warnings and progress on stderr.
+- **A file of options**: `mixtree fit options.toml` equals the same flags; keys are the flags' names, `tables`
+  lists the tables, paths are relative to where you call it, and flags given beside the file win:
+
+  ```toml
+  tables = ["customers.csv"]
+  source-col = "state"
+  label = "bought"
+  val = "market.csv"
+  out = "model"
+  min = { fl = 0.1 }
+  ```
+
+- **Ctrl-C** stops after the current round; `mixtree resume model` goes on and ends with the same model as a
+  run that was never interrupted. `mixtree resume model --budget 5000` gives a finished study more steps.
+- **Tab completion**: `mixtree --install-completion`.
+
+## What `--json` prints
+
+- `fit`, `resume`: `{study, policy, mixture: {source: weight}, metric, val_score, test_score, budget, spent,
+  verdict}`; `spent` has the steps by phase; `test_score` and `verdict` are null where there is none.
+- `fit --dry-run`: `{rows, validation, test, features, classes, columns, policy, metric, budget, steps,
+  batch_size, warnings}`.
+- `compare`: `{metric, budget, runs: [{algorithm, repeat, val_score, test_score, mixture, spent}], summary:
+  [{algorithm, repeats, score, sd, mixture, spent, seconds}]}`.
+- `list`: `{studies: […]}`, each as `show` has it; `show`: `{study, status, rule, mixture, value, budget,
+  spent, nodes, depth, seed, created, updated, events}`.
+
+## The model folder
+
+| file | what it holds |
+| --- | --- |
+| `weights.safetensors` | the model's arrays |
+| `preprocessing/` | how columns become features, as plain JSON |
+| `model.json` | data fingerprint, mixture, budget, scores, versions, verdict |
+| `MODEL_CARD.md` | the same for people |
+| `study.db`, `study.db.checkpoints/` | the study, for `show` and `resume`; predictions do not need it |
+
+The folder predicts on any machine with mixtree, without the training data; nothing in it is unpickled or run.
+A second study in the same folder (`--study NAME`) is kept beside the first; the model is that of the last.
+`mixtree export model --format onnx -o model.onnx` writes a `mlp` or `linear` model as an ONNX graph (`pip
+install 'mixtree[onnx]'`). The graph takes the preprocessed features, float32, in the order that its metadata
+`features` lists; `mixtree.modelfolder.load_model("model").preprocessor.transform(table)` makes them.
+"""
+
+
+def page(app: typer.Typer) -> str:
+    """The page in Markdown."""
+    root = typer.main.get_command(app)
+    lines = [INTRODUCTION, "## Commands", "", *_options(root), ""]
+    for name, command in sorted(root.commands.items()):  # type: ignore[attr-defined]
+        places = " ".join(_metavar(each) for each in _arguments(command))
+        lines += [f"### `mixtree {name}{' ' + places if places else ''} [options]`", ""]
+        lines += [(command.help or "").strip(), "", *_options(command), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def options_of(command: Any) -> list[str]:
+    """The long spelling of every option of a command."""
+    return [max(each.opts, key=len) for each in command.params if each.param_type_name == "option"]
+
+
+def _arguments(command: Any) -> list[Any]:
+    return [each for each in command.params if each.param_type_name == "argument"]
+
+
+def _options(command: Any) -> Iterator[str]:
+    yield "| option | what it does | default |"
+    yield "| --- | --- | --- |"
+    for each in _arguments(command):
+        yield f"| `{_cell(_metavar(each))}` | {_cell(each.help)} | {_default(each)} |"
+    for each in command.params:
+        if each.param_type_name != "option":
+            continue
+        value = "" if each.is_flag else f" {_cell(_metavar(each))}"
+        yield f"| `{', '.join(each.opts)}{value}` | {_cell(each.help)} | {_default(each)} |"
+
+
+def _default(parameter: Any) -> str:
+    if isinstance(parameter.show_default, str):
+        return _cell(parameter.show_default)
+    if parameter.required:
+        return "required"
+    if getattr(parameter, "is_flag", False):
+        return "off"
+    default = parameter.default
+    return "" if default in (None, (), []) or callable(default) else _cell(str(default))
+
+
+def _metavar(parameter: Any) -> str:
+    name = str(parameter.metavar or parameter.name.upper())
+    return f"[{name}]" if parameter.param_type_name == "argument" and not parameter.required else name
+
+
+def _cell(text: str | None) -> str:
+    return " ".join((text or "").split()).replace("|", "\\|")
+
+
+def main() -> None:
+    """Print the page."""
+    from mixtree.cli import app
+
+    typer.echo(page(app), nl=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""How sure, and compared with what: an honest score, paired comparisons, the mixture's uncertainty, in words."""
+
+from mixtree.verdict.intervals import (
+    Difference,
+    Role,
+    ScoreInterval,
+    corrected,
+    honest_score,
+    paired_difference,
+)
+from mixtree.verdict.mixture import (
+    MixtureUncertainty,
+    Weight,
+    hull_words,
+    interchangeable,
+    mixture_uncertainty,
+    shapley,
+)
+from mixtree.verdict.selection import (
+    CrossFit,
+    Outlook,
+    climbs,
+    cross_fitted,
+    expected_optimism,
+    holdout,
+    ladder,
+    optimism,
+    outlook,
+)
+from mixtree.verdict.words import (
+    Curve,
+    Verdict,
+    learning_curve,
+    make_verdict,
+    rows_or_budget,
+    without_source,
+)
+
+__all__ = [
+    "CrossFit",
+    "Curve",
+    "Difference",
+    "MixtureUncertainty",
+    "Outlook",
+    "Role",
+    "ScoreInterval",
+    "Verdict",
+    "Weight",
+    "climbs",
+    "corrected",
+    "cross_fitted",
+    "expected_optimism",
+    "holdout",
+    "honest_score",
+    "hull_words",
+    "interchangeable",
+    "ladder",
+    "learning_curve",
+    "make_verdict",
+    "mixture_uncertainty",
+    "optimism",
+    "outlook",
+    "paired_difference",
+    "rows_or_budget",
+    "shapley",
+    "without_source",
+]

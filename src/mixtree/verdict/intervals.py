@@ -1,0 +1,397 @@
+"""Confidence intervals of scores and of paired differences that hold with few rows.
+
+Accuracy: exact (Clopper–Pearson, McNemar). Mean losses: the wider of Student's t and the bootstrap-t. AUROC and
+Hand–Till: DeLong's variance with Satterthwaite's degrees of freedom on the logit scale. Any other function:
+bias-corrected bootstrap. docs/verdict.md has the coverage that was measured.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import bdtr, betaincinv, expit, logit, stdtrit
+
+from mixtree.errors import DataError, InputError
+from mixtree.metrics import ACCURACY, AUROC, HAND_TILL, RMSE, AbsentClassWarning, Metric
+from mixtree.verdict.resampling import (
+    RESAMPLES,
+    Bounds,
+    Floats,
+    bias_corrected,
+    gap_of_means,
+    gap_of_roots,
+    mean_of,
+    p_value,
+    studentised,
+)
+
+Role: TypeAlias = Literal["test", "holdout", "nested", "cross-fitted", "validation", "trained"]
+"""What the rows had done before they scored: ``validation`` rows chose the model, ``trained`` rows made it."""
+
+LEVEL = 0.95
+FEW = 20
+"""Rows below which no interval's 95 % is to be relied on."""
+
+_CHOSEN = ("cross-fitted", "validation", "trained")
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreInterval:
+    """A score with its 95 % interval; NaN where there is none, and then ``notes`` says why.
+
+    ``optimistic`` says that these rows also chose or trained the model: the score is then no honest one.
+    """
+
+    value: float
+    low: float
+    high: float
+    rows: int
+    method: str
+    optimistic: bool
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One model's score less another's on the same rows, with its 95 % interval and p-value.
+
+    The interval and the p-value never disagree: p ≤ 0.05 exactly where the interval leaves 0 out.
+    """
+
+    value: float
+    low: float
+    high: float
+    p: float
+    rows: int
+    method: str
+    higher_is_better: bool
+    notes: tuple[str, ...] = ()
+
+    @property
+    def outcome(self) -> Literal["better", "worse", "not distinguishable", "the same", "unknown"]:
+        """What may be said of the first model."""
+        if not np.isfinite(self.value):
+            return "unknown"
+        if self.value == self.low == self.high == 0.0:
+            return "the same"
+        if self.low <= 0.0 <= self.high:
+            return "not distinguishable"
+        return "better" if (self.value > 0.0) == self.higher_is_better else "worse"
+
+
+def honest_score(
+    metric: Metric,
+    y: ArrayLike,
+    predictions: ArrayLike,
+    *,
+    rows_role: Role,
+    level: float = LEVEL,
+    seed: int = 0,
+) -> ScoreInterval:
+    """The score of one model's predictions with an interval that is safe for few rows.
+
+    >>> from mixtree.metrics import ACCURACY
+    >>> labels = np.array([0, 1] * 15)
+    >>> score = honest_score(ACCURACY, labels, np.eye(2)[labels], rows_role="test")
+    >>> score.value, round(score.low, 3), score.high
+    (1.0, 0.884, 1.0)
+    """
+    _check_level(level)
+    labels, given = np.asarray(y), _as_floats(predictions)
+    optimistic = rows_role in _CHOSEN
+    value, notes = _value(metric, labels, given)
+    if not np.isfinite(value):
+        return ScoreInterval(np.nan, np.nan, np.nan, len(labels), "none", optimistic, notes)
+    method, bounds = _score_bounds(metric, labels, given, value, np.random.default_rng(seed))
+    low, high = bounds(1.0 - level)
+    if low == high:
+        notes = (*notes, "all rows score the same: the interval knows nothing of rows that would not")
+    notes = (*notes, *_few(len(labels)))
+    return ScoreInterval(value, min(low, value), max(high, value), len(labels), method, optimistic, notes)
+
+
+def paired_difference(
+    metric: Metric, y: ArrayLike, one: ArrayLike, two: ArrayLike, *, level: float = LEVEL, seed: int = 0
+) -> Difference:
+    """The first model's score less the second's, paired by row.
+
+    >>> from mixtree.metrics import MAE
+    >>> paired_difference(MAE, [1.0, 2.0, 3.0], [1.0, 2.0, 4.0], [1.0, 2.0, 4.0]).outcome
+    'the same'
+    """
+    _check_level(level)
+    labels, first, second = np.asarray(y), _as_floats(one), _as_floats(two)
+    if first.shape != second.shape:
+        raise InputError(f"predictions of shapes {first.shape} and {second.shape} are not of the same rows")
+    rows, higher = len(labels), metric.higher_is_better
+    values, notes = zip(*(_value(metric, labels, each) for each in (first, second)), strict=True)
+    told = tuple(dict.fromkeys((*notes[0], *notes[1])))
+    if not np.isfinite(values).all():
+        return Difference(np.nan, np.nan, np.nan, np.nan, rows, "none", higher, told)
+    gap = values[0] - values[1]
+    if np.array_equal(first, second):
+        same = (*told, "both models predict the same")
+        return Difference(0.0, 0.0, 0.0, 1.0, rows, "identical", higher, same)
+    rng = np.random.default_rng(seed)
+    method, bounds, least = _gap_bounds(metric, labels, (first, second), values, rng)
+    low, high = bounds(1.0 - level)
+    p = max(p_value(bounds), least)
+    return _agreed(Difference(gap, low, high, p, rows, method, higher, (*told, *_few(rows))), 1.0 - level)
+
+
+def corrected(differences: Sequence[Difference], *, level: float = LEVEL) -> tuple[Difference, ...]:
+    """Holm's correction for looking several times: larger p-values, and intervals that agree with them.
+
+    >>> one = Difference(0.1, 0.01, 0.19, 0.03, 100, "t", True)
+    >>> [(each.p, each.low) for each in corrected([one, one])]
+    [(0.06, 0.0), (0.06, 0.0)]
+    """
+    _check_level(level)
+    ps = np.array([each.p for each in differences], dtype=np.float64)
+    known = np.flatnonzero(np.isfinite(ps))
+    order = known[np.argsort(ps[known], kind="stable")]
+    adjusted = ps.copy()
+    adjusted[order] = np.minimum(np.maximum.accumulate(ps[order] * np.arange(len(order), 0, -1)), 1.0)
+    return tuple(
+        _agreed(replace(each, p=float(p)), 1.0 - level) for each, p in zip(differences, adjusted, strict=True)
+    )
+
+
+def _agreed(difference: Difference, alpha: float) -> Difference:
+    """The same with an interval that holds 0 if p is above alpha: wider is still honest."""
+    if difference.p > alpha:
+        low, high = min(difference.low, 0.0), max(difference.high, 0.0)
+        return replace(difference, low=low, high=high)
+    return difference
+
+
+# ------------------------------------------------------------------------------------------- what is known
+
+
+def _as_floats(predictions: ArrayLike) -> NDArray[Any]:
+    return np.ascontiguousarray(predictions, dtype=np.float64)
+
+
+def _value(metric: Metric, labels: NDArray[Any], predictions: NDArray[Any]) -> tuple[float, tuple[str, ...]]:
+    """The score, or NaN and why there is none."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", AbsentClassWarning)
+        try:
+            value = metric(labels, predictions)
+        except DataError as error:  # no rows, or one class only
+            return np.nan, (str(error),)
+    notes = tuple(str(each.message) for each in caught if issubclass(each.category, AbsentClassWarning))
+    if not np.isfinite(value):
+        return np.nan, (*notes, "the model's predictions are not finite: it diverged and has no score")
+    return value, notes
+
+
+def _few(rows: int) -> tuple[str, ...]:
+    return (f"only {rows} rows: the interval's 95 % is not to be relied on",) if rows < FEW else ()
+
+
+def _check_level(level: float) -> None:
+    if not 0.5 <= level < 1.0:
+        raise InputError(f"an interval's level must be at least 0.5 and below 1; got {level:g}")
+
+
+def _is_accuracy(metric: Metric) -> bool:
+    return metric.contributions is ACCURACY.contributions
+
+
+def _is_area(metric: Metric) -> bool:
+    return any(metric.contributions is each.contributions for each in (AUROC, HAND_TILL))
+
+
+def _by_bootstrap(metric: Metric, rows: int) -> bool:
+    if metric.contributions is None or (metric.by_class and not _is_area(metric)):
+        return True
+    return rows < 3 and not _is_accuracy(metric)
+
+
+def _is_root(metric: Metric) -> bool:
+    return metric.contributions is RMSE.contributions
+
+
+def _terms(metric: Metric, labels: NDArray[Any], predictions: NDArray[Any]) -> Floats:
+    assert metric.contributions is not None
+    wanted = labels.astype(np.intp) if predictions.ndim == 2 else labels
+    return np.asarray(metric.contributions(wanted, predictions[None])[0], dtype=np.float64)
+
+
+def _columns(metric: Metric, labels: NDArray[Any], predictions: NDArray[Any], value: float) -> Floats:
+    """Losses of the rows; their mean is the score, or its square for the root of a mean."""
+    terms = _terms(metric, labels, predictions)
+    if _is_root(metric):
+        return terms * (2.0 * value)
+    off = value - float(terms.mean())  # of a user's metric whose terms only follow its value
+    return terms + off if abs(off) > 1e-9 * (1.0 + abs(value)) else terms
+
+
+# -------------------------------------------------------------------------------------------------- one score
+
+
+def _score_bounds(
+    metric: Metric, labels: NDArray[Any], predictions: NDArray[Any], value: float, rng: np.random.Generator
+) -> tuple[str, Bounds]:
+    if _by_bootstrap(metric, len(labels)):
+        return "bias-corrected bootstrap", _any_bounds(metric, labels, (predictions,), rng)
+    if _is_area(metric):
+        return "DeLong on the logit scale", _Ranks(metric, labels, predictions, value).bounds
+    if _is_accuracy(metric):
+        return "Clopper–Pearson", lambda alpha: _exact(round(value * len(labels)), len(labels), alpha)
+    bounds = studentised((_columns(metric, labels, predictions, value),), mean_of, rng)
+    if _is_root(metric):
+        return "root of Student's t and bootstrap-t", lambda alpha: _root(bounds(alpha))
+    return "Student's t and bootstrap-t", bounds
+
+
+def _exact(hits: int, rows: int, alpha: float) -> tuple[float, float]:
+    low = float(betaincinv(hits, rows - hits + 1, alpha / 2.0)) if hits else 0.0
+    high = float(betaincinv(hits + 1, rows - hits, 1.0 - alpha / 2.0)) if hits < rows else 1.0
+    return low, high
+
+
+def _root(ends: tuple[float, float]) -> tuple[float, float]:
+    return float(np.sqrt(max(ends[0], 0.0))), float(np.sqrt(max(ends[1], 0.0)))
+
+
+class _Ranks:
+    """Bounds of an area under the curve, AUROC or Hand–Till, from DeLong's placements.
+
+    On the logit scale, t with Satterthwaite's degrees of freedom. Near 1 a few rows make DeLong's variance too
+    small; so the same interval after half a wrongly and half a rightly ranked pair is joined to it.
+    """
+
+    def __init__(self, metric: Metric, labels: NDArray[Any], predictions: NDArray[Any], value: float) -> None:
+        self.value, self.terms = value, _terms(metric, labels, predictions)
+        counts = np.unique(labels, return_counts=True)[1]
+        self.pairs = int(counts.min())
+        self.widest = 2.0 / len(counts)
+        self.variance, self.freedom = spread(labels, self.terms, widest=self.widest)
+
+    def bounds(self, alpha: float) -> tuple[float, float]:
+        """A union of two logit intervals; at 0 or 1 what so many independent pairs allow."""
+        if not 1e-12 < self.value < 1.0 - 1e-12 or self.variance <= 0.0:
+            # Class by class, so many rows make independent pairs; all of them are ranked right with a
+            # probability of at most (true area)^pairs.
+            least = float((alpha / 2.0) ** (1.0 / self.pairs))
+            ends = (least, 1.0) if self.value > 0.5 else (0.0, 1.0 - least)
+            return min(ends[0], self.value), max(ends[1], self.value)
+        reach = float(stdtrit(self.freedom, 1.0 - alpha / 2.0))
+        share = self.value * (1.0 - self.value)
+        pulled = (self.value * self.pairs + 0.5) / (self.pairs + 1.0)
+        wide = pulled * (1.0 - pulled)
+        ends = np.array(
+            [
+                logit(centre) + sign * reach * np.sqrt(variance) / slope
+                for centre, variance, slope in (
+                    (self.value, self.variance, share),
+                    (pulled, self.variance * wide / share, wide),
+                )
+                for sign in (-1.0, 1.0)
+            ]
+        )
+        return float(expit(ends.min())), float(expit(ends.max()))
+
+
+def spread(labels: NDArray[Any], terms: Floats, *, widest: float) -> tuple[float, float]:
+    """The variance of Σ over classes of the mean term, and its degrees of freedom.
+
+    A class of a single row has no spread to be seen: it gets the largest that terms in [0, widest] can have.
+    """
+    parts, squares = 0.0, 0.0
+    for label in np.unique(labels):
+        mine = terms[labels == label]
+        if len(mine) < 2:
+            parts += widest**2 / 4.0
+            continue
+        part = float(mine.var(ddof=1)) / len(mine)
+        parts, squares = parts + part, squares + part**2 / (len(mine) - 1.0)
+    return parts, (parts**2 / squares if squares > 0.0 else 1e6)
+
+
+# ------------------------------------------------------------------------------------------------ differences
+
+
+def _gap_bounds(
+    metric: Metric,
+    labels: NDArray[Any],
+    pair: tuple[NDArray[Any], NDArray[Any]],
+    values: tuple[float, ...],
+    rng: np.random.Generator,
+) -> tuple[str, Bounds, float]:
+    """Method, bounds, and the smallest p-value that it can give."""
+    least = 1.0 / (RESAMPLES + 1.0)
+    if _by_bootstrap(metric, len(labels)):
+        return "bias-corrected bootstrap", _any_bounds(metric, labels, pair, rng), least
+    if _is_area(metric):
+        ranks = [_Ranks(metric, labels, each, value) for each, value in zip(pair, values, strict=True)]
+        return "DeLong, paired", _ranks_gap(labels, ranks[0], ranks[1]), 0.0
+    if _is_accuracy(metric):
+        return _mcnemar(*(_terms(metric, labels, each) for each in pair))
+    one, two = (_columns(metric, labels, each, value) for each, value in zip(pair, values, strict=True))
+    linear = gap_of_roots if _is_root(metric) else gap_of_means
+    bounds = studentised((one, two), linear, rng)
+    if bounds(0.5)[0] == bounds(0.5)[1] != 0.0:
+        # One and the same difference on every row: a sign test is all there is.
+        return "sign test", bounds, 0.5 ** (len(labels) - 1)
+    return "Student's t and bootstrap-t, paired", bounds, least
+
+
+def _ranks_gap(labels: NDArray[Any], one: _Ranks, two: _Ranks) -> Bounds:
+    """DeLong's paired t, and the difference put together from both scores' own intervals (MOVER).
+
+    The first alone misses where the areas differ and one is near 1: its interval is symmetric, the truth is not.
+    """
+    gap = one.value - two.value
+    variance, freedom = spread(labels, one.terms - two.terms, widest=2.0 * one.widest)
+    both = np.sqrt(one.variance * two.variance)
+    alike = (one.variance + two.variance - variance) / (2.0 * both) if both > 0.0 else 0.0
+    alike = float(np.clip(alike, 0.0, 1.0))
+
+    def bounds(alpha: float) -> tuple[float, float]:
+        reach = float(stdtrit(freedom, 1.0 - alpha / 2.0)) * np.sqrt(variance)
+        (low, high), (other_low, other_high) = one.bounds(alpha), two.bounds(alpha)
+        down = _together(one.value - low, other_high - two.value, alike)
+        up = _together(high - one.value, two.value - other_low, alike)
+        return gap - max(reach, down), gap + max(reach, up)
+
+    return bounds
+
+
+def _together(one: float, two: float, alike: float) -> float:
+    return float(np.sqrt(max(one**2 + two**2 - 2.0 * alike * one * two, 0.0)))
+
+
+def _mcnemar(one: Floats, two: Floats) -> tuple[str, Bounds, float]:
+    """Bonett and Price's interval of a paired difference of shares, with McNemar's exact p-value."""
+    n, won, lost = len(one), int(np.sum(one > two)), int(np.sum(one < two))
+    gap = (won - lost) / n
+    exact = 1.0 if won == lost else min(1.0, 2.0 * float(bdtr(min(won, lost), won + lost, 0.5)))
+    shares = (won + 1.0) / (n + 2.0), (lost + 1.0) / (n + 2.0)
+    centre = shares[0] - shares[1]
+    error = np.sqrt((sum(shares) - centre**2) / (n + 2.0))
+
+    def bounds(alpha: float) -> tuple[float, float]:
+        reach = float(stdtrit(max(n - 1, 1), 1.0 - alpha / 2.0)) * error
+        low, high = max(centre - reach, -1.0), min(centre + reach, 1.0)
+        return min(low, gap), max(high, gap)
+
+    return "McNemar exact, Bonett–Price", bounds, exact
+
+
+def _any_bounds(
+    metric: Metric, labels: NDArray[Any], stacks: tuple[NDArray[Any], ...], rng: np.random.Generator
+) -> Bounds:
+    def score(rows: NDArray[np.intp]) -> float:
+        values = [_value(metric, labels[rows], each[rows])[0] for each in stacks]
+        return values[0] if len(values) == 1 else values[0] - values[1]
+
+    strata = labels.astype(np.intp) if stacks[0].ndim == 2 else None
+    return bias_corrected(score, strata, len(labels), rng)

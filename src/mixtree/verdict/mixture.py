@@ -1,0 +1,209 @@
+"""How sure the mixture is: intervals of its weights, mixtures that do as well, sources that add nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import factorial, isfinite
+
+import numpy as np
+
+from mixtree.errors import InputError
+from mixtree.estimate.hull import HullTest
+from mixtree.estimate.solve import Estimate
+from mixtree.simplex import Mixture
+
+NOTHING = 0.05
+"""A source whose weight is surely below this adds nothing to the target."""
+
+_APART = (
+    2.0  # the split between two sources is this much less known than their sum, if they are interchangeable
+)
+_UNKNOWN = 0.25  # standard deviation of the split from which it is as good as unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A source's weight in the returned mixture, and the 95 % interval of its weight in the target."""
+
+    weight: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureUncertainty:
+    """The returned mixture and what the target's rows say about every weight.
+
+    ``flat`` gives for every source the least and the largest weight among the mixtures that do as well as the
+    best, within a standard error (``as_good`` counts them); None if nothing but one mixture was tried.
+    """
+
+    weights: dict[str, Weight]
+    flat: dict[str, tuple[float, float]] | None
+    as_good: int
+    interchangeable: tuple[tuple[str, ...], ...]
+    adding_nothing: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def mixture_uncertainty(
+    weights: Mapping[str, float],
+    estimate: Estimate | None = None,
+    *,
+    tried: Sequence[Mixture] = (),
+    values: Sequence[float] = (),
+    standard_errors: Sequence[float] = (),
+) -> MixtureUncertainty:
+    """The uncertainty of the returned weights (by source) from an estimate of α* and from the values of a tree.
+
+    ``tried``, ``values`` (smaller is better) and ``standard_errors`` are those of the evaluated nodes. Weights
+    beyond the estimate's sources (the target's own rows) have no interval but their own value.
+    """
+    names = tuple(weights)
+    if not names:
+        raise InputError("a mixture needs at least one source")
+    flat, as_good = _flatness(names, tried, values, standard_errors)
+    low = dict.fromkeys(names, 0.0)
+    high = dict.fromkeys(names, 1.0)
+    known: tuple[str, ...] = ()
+    if len(names) == 1:
+        low[names[0]] = 1.0
+    elif estimate is not None:
+        known = names[: len(estimate.alpha)]
+        for name, least, most in zip(known, estimate.low, estimate.high, strict=True):
+            low[name], high[name] = float(least), float(most)
+    elif flat is not None:
+        for name in names:
+            low[name], high[name] = flat[name]
+    for name in names[len(known) :] if known else ():
+        low[name] = high[name] = float(weights[name])
+    rows = {name: Weight(float(weights[name]), low[name], high[name]) for name in names}
+    together = () if estimate is None else interchangeable(known, estimate)
+    nothing = tuple(name for name in known if high[name] < NOTHING)
+    notes = _notes(rows, known, flat, as_good, together, nothing, estimate)
+    return MixtureUncertainty(rows, flat, as_good, together, nothing, notes)
+
+
+def interchangeable(names: Sequence[str], estimate: Estimate) -> tuple[tuple[str, ...], ...]:
+    """Groups of sources between which the target's rows cannot choose, though they know their sum.
+
+    Two sources belong together if the standard deviation of α_i − α_j is at least twice that of α_i + α_j and
+    so large that the split between them is as good as unknown.
+    """
+    covariance, count = estimate.covariance, len(estimate.alpha)
+    parent = list(range(count))
+    for i, j in combinations(range(count), 2):
+        own, cross = covariance[i, i] + covariance[j, j], 2.0 * covariance[i, j]
+        apart, together = np.sqrt(max(own - cross, 0.0)), np.sqrt(max(own + cross, 0.0))
+        if apart / 2.0 >= _UNKNOWN and apart >= _APART * together:
+            old, new = parent[j], parent[i]
+            parent = [new if each == old else each for each in parent]
+    groups = [[names[i] for i in range(count) if parent[i] == root] for root in sorted(set(parent))]
+    return tuple(tuple(group) for group in groups if len(group) > 1)
+
+
+def _flatness(
+    names: tuple[str, ...], tried: Sequence[Mixture], values: Sequence[float], errors: Sequence[float]
+) -> tuple[dict[str, tuple[float, float]] | None, int]:
+    finite = [place for place, value in enumerate(values) if isfinite(value)]
+    if len(tried) != len(values) or len(values) != len(errors):
+        raise InputError(
+            f"{len(tried)} mixtures, {len(values)} values and {len(errors)} standard errors: give one of each per node"
+        )
+    if len(finite) < 2:
+        return None, len(finite)
+    best = min(finite, key=lambda place: values[place])
+    margin = errors[best] if isfinite(errors[best]) else 0.0
+    close = np.array(
+        [tried[place][: len(names)] for place in finite if values[place] <= values[best] + margin]
+    )
+    if close.shape[1] < len(names):
+        return None, len(close)
+    return {
+        name: (float(part.min()), float(part.max())) for name, part in zip(names, close.T, strict=True)
+    }, len(close)
+
+
+def _notes(
+    rows: Mapping[str, Weight],
+    known: Sequence[str],
+    flat: Mapping[str, tuple[float, float]] | None,
+    as_good: int,
+    together: Sequence[Sequence[str]],
+    nothing: Sequence[str],
+    estimate: Estimate | None,
+) -> tuple[str, ...]:
+    if len(rows) == 1:
+        return ("there is one source: there is no mixture to choose",)
+    notes = [] if estimate is None else list(estimate.notes)
+    if flat is not None and as_good > 1:
+        widest = max(flat, key=lambda name: flat[name][1] - flat[name][0])
+        least, most = flat[widest]
+        if most - least > 0.1:
+            notes.append(
+                f"{as_good} of the mixtures tried do as well as the best within a standard error; among them "
+                f"{widest} has {least:.2f} to {most:.2f}"
+            )
+    for group in together:
+        notes.append(f"{' and '.join(group)} are interchangeable: these rows know their sum, not the split")
+    for name in nothing:
+        notes.append(
+            f"{name} adds nothing: its weight in the target is below {rows[name].high:.3f}; it can be dropped"
+        )
+    for name in known:
+        each = rows[name]
+        if not each.low <= each.weight <= each.high:
+            notes.append(
+                f"{name} was trained with weight {each.weight:.2f}, but the target's rows say {each.low:.2f} to "
+                f"{each.high:.2f} if a mixture explains them"
+            )
+    return tuple(notes)
+
+
+def hull_words(test: HullTest | None) -> str:
+    """Whether the target is a mixture of the sources, in plain words."""
+    if test is None:
+        return "whether a mixture can serve this target was not tested"
+    chance = f"p = {test.p:.3f} on {test.n} rows"
+    if test.inside is None:
+        more = (
+            f"about {test.rows_needed} target rows would decide it"
+            if test.rows_needed is not None
+            else "no number of target rows would decide it with so few source rows"
+        )
+        return f"these rows cannot tell whether a mixture can serve this target ({chance}): {more}"
+    if test.inside:
+        return f"a mixture can serve this target ({chance})"
+    return (
+        f"no mixture reproduces your target ({chance}); the gain comes from your own rows; more of them is likely "
+        "to help more than a better mixture"
+    )
+
+
+def shapley(names: Sequence[str], worth: Callable[[frozenset[str]], float]) -> dict[str, float]:
+    """Each source's share of the worth of all: its average addition over every order of adding sources.
+
+    ``worth`` is asked once per subset, 2^K times; at most 10 sources.
+
+    >>> shapley(["a", "b"], lambda some: float(len(some) == 2))
+    {'a': 0.5, 'b': 0.5}
+    """
+    count = len(names)
+    if not 1 <= count <= 10:
+        raise InputError(f"Shapley values are exact for 1 to 10 sources; there are {count}")
+    subsets = [frozenset(some) for size in range(count + 1) for some in combinations(names, size)]
+    known = {some: worth(some) for some in subsets}
+    order = factorial(count)
+    return {
+        name: sum(
+            factorial(len(some))
+            * factorial(count - len(some) - 1)
+            / order
+            * (known[some | {name}] - known[some])
+            for some in subsets
+            if name not in some
+        )
+        for name in names
+    }

@@ -1,0 +1,317 @@
+"""Rows that choose cannot also judge: a slice kept aside, cross-fitting where there are too few, and optimism."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.integrate import trapezoid
+from scipy.special import ndtr, ndtri
+
+from mixtree.data.sources import Rows, Sources
+from mixtree.errors import DataError, InputError
+from mixtree.metrics import Metric
+from mixtree.verdict.intervals import ScoreInterval, honest_score
+from mixtree.verdict.resampling import Floats
+
+LEAST_HELD = 50
+"""Rows of the smallest slice worth keeping aside: the fewest for which the intervals' coverage was measured."""
+MOST_SHARE = 1 / 3
+"""Of the validation rows at most: the search has to choose with the others."""
+USUAL_SHARE = 1 / 4
+MOST_HELD = 2_000
+"""Rows with which a score is known to about a hundredth; more would only be taken from the search."""
+
+_BINS = 10  # strata of a regression's targets
+_REPEATS = 20
+_DRAWS = 400
+
+
+def holdout(sources: Sources, fraction: float | None = None, *, seed: int) -> tuple[Sources, Rows | None]:
+    """The sources with fewer validation rows, and the rows kept aside before anything has seen them.
+
+    Without a fraction: a quarter, at least 50 and at most 2,000 rows; none below 150 validation rows, where 50
+    would be more than a third of them (then the scores of all nodes are cross-fitted). Labels are stratified.
+
+    >>> from mixtree.data.synthetic import synthetic
+    >>> kept, held = holdout(synthetic(validation=200, test=1).sources, seed=0)
+    >>> len(kept.validation), len(held)
+    (150, 50)
+    """
+    count = len(sources.validation)
+    wanted = _held_rows(count, fraction)
+    if not wanted:
+        return sources, None
+    if wanted >= count:
+        raise DataError(
+            f"a holdout of {fraction:g} of {count} validation rows leaves none to choose with: lower it"
+        )
+    aside = _stratified(
+        sources.validation.y, wanted, classes=sources.classes, rng=np.random.default_rng(seed)
+    )
+    kept = replace(sources, validation=sources.validation.take(np.flatnonzero(~aside)))
+    return kept, sources.validation.take(np.flatnonzero(aside))
+
+
+def _held_rows(count: int, fraction: float | None) -> int:
+    if fraction is not None:
+        if not 0.0 <= fraction < 1.0:
+            raise InputError(
+                f"a holdout must be at least 0 and below 1 of the validation rows; got {fraction}"
+            )
+        return max(1, round(fraction * count)) if fraction else 0
+    if count * MOST_SHARE < LEAST_HELD:
+        return 0
+    return min(max(LEAST_HELD, round(USUAL_SHARE * count)), MOST_HELD)
+
+
+def _stratified(y: NDArray[Any], wanted: int, *, classes: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Which rows are taken: so many, each stratum to ±1; a class of two or more rows keeps one on either side."""
+    count = len(y)
+    strata = y if classes else np.searchsorted(np.quantile(y, np.linspace(0, 1, _BINS + 1)[1:-1]), y)
+    order = np.lexsort((rng.random(count), strata))
+    ticks = np.floor((np.arange(count + 1) + rng.random()) * wanted / count)
+    taken = np.zeros(count, dtype=np.bool_)
+    taken[order] = np.diff(ticks) > 0
+    for label in np.unique(y) if classes else ():
+        mine = np.flatnonzero(y == label)
+        if len(mine) > 1 and taken[mine].all():
+            taken[mine[rng.integers(len(mine))]] = False
+        elif len(mine) > 1 and not taken[mine].any() and wanted > 1:
+            taken[mine[rng.integers(len(mine))]] = True
+        elif len(mine) == 1:
+            taken[mine] = False  # the search needs it more: it cannot be scored on its own anyway
+    return taken
+
+
+# ---------------------------------------------------------------------------------------------- cross-fitting
+
+
+@dataclass(frozen=True, slots=True)
+class CrossFit:
+    """A score of the *choice*: nodes chosen on some rows, scored on the others, over many splits.
+
+    ``naive`` is the returned node's score on the rows that chose it, ``optimism`` how much of it the choice is
+    expected to have made up (0 or more, in the metric's own units); ``value`` is cross-fitted.
+    """
+
+    value: float
+    low: float
+    high: float
+    naive: float
+    optimism: float
+    queries: int
+    rows: int
+    notes: tuple[str, ...] = ()
+
+    def as_score(self) -> ScoreInterval:
+        """The same as a score; cross-fitting leaves a part of the optimism in, so it is marked optimistic."""
+        return ScoreInterval(self.value, self.low, self.high, self.rows, "cross-fitted", True, self.notes)
+
+
+def cross_fitted(
+    metric: Metric,
+    y: ArrayLike,
+    predictions: Mapping[Any, ArrayLike],
+    values: Mapping[Any, float] | None = None,
+    *,
+    chosen: Any = None,
+    objective: Metric | None = None,
+    folds: int = 2,
+    seed: int = 0,
+) -> CrossFit:
+    """Choose the node on some folds and score it on the other, over the stored predictions of every node.
+
+    ``values`` of nodes (smaller is better) leave out those that diverged and say which was best; ``chosen`` is
+    the node that was returned, ``objective`` the metric that chooses (else ``metric``). The training itself
+    saw the sources only, so choosing again is all that has to be done again: give no node that was trained on
+    the target's rows.
+    """
+    labels = np.asarray(y)
+    choose = objective or metric
+    names = [name for name in predictions if values is None or isfinite(values.get(name, np.nan))]
+    stack = np.array([np.asarray(predictions[name], dtype=np.float64) for name in names])
+    if names:
+        finite = np.isfinite(stack.reshape(len(names), -1)).all(axis=1)
+        names, stack = [name for name, good in zip(names, finite, strict=True) if good], stack[finite]
+    if not names:
+        note = "every model diverged: there is nothing to score"
+        return CrossFit(np.nan, np.nan, np.nan, np.nan, np.nan, len(predictions), len(labels), (note,))
+    if chosen is None or chosen not in names:
+        chosen = _best(names, values, choose, labels, stack)
+    alone = honest_score(metric, labels, stack[names.index(chosen)], rows_role="validation", seed=seed)
+    scores = _fold_scores(metric, choose, labels, stack, folds, np.random.default_rng(seed))
+    if not len(scores) or not isfinite(alone.value):
+        notes = (*alone.notes, "too few rows of each class to choose on some and score on others")
+        return CrossFit(
+            alone.value, alone.low, alone.high, alone.value, np.nan, len(predictions), len(labels), notes
+        )
+    value = float(np.mean(scores))
+    better = 1.0 if metric.higher_is_better else -1.0
+    made_up = max(0.0, better * (alone.value - value))
+    shift = value - alone.value
+    # The interval's width is the returned node's own; below it reaches as far as the optimism.
+    low, high = alone.low + min(shift, 0.0), alone.high + max(shift, 0.0)
+    return CrossFit(value, low, high, alone.value, made_up, len(predictions), len(labels), alone.notes)
+
+
+def _best(
+    names: list[Any], values: Mapping[Any, float] | None, choose: Metric, labels: NDArray[Any], stack: Floats
+) -> Any:
+    if values is not None:
+        return min(names, key=lambda name: values[name])
+    scores = choose.batch(labels, stack)
+    return names[int(np.argmax(scores) if choose.higher_is_better else np.argmin(scores))]
+
+
+def _fold_scores(
+    metric: Metric,
+    choose: Metric,
+    labels: NDArray[Any],
+    stack: Floats,
+    folds: int,
+    rng: np.random.Generator,
+) -> Floats:
+    """Scores of the nodes that the other folds chose; splits in which a fold lacks a class are left out."""
+    classes, scores = stack.ndim == 3, []
+    if folds < 2:
+        raise InputError(f"cross-fitting needs at least 2 folds; got {folds}")
+    present = len(np.unique(labels)) if classes else 0
+    if len(labels) < 2 * folds:
+        return np.empty(0)
+    for _ in range(_REPEATS):
+        fold = _folds(labels, folds, classes, rng)
+        for number in range(folds):
+            held, other = fold == number, fold != number
+            if classes and any(len(np.unique(labels[part])) < present for part in (held, other)):
+                continue
+            on_others = choose.batch(labels[other], stack[:, other])
+            pick = int(np.argmax(on_others) if choose.higher_is_better else np.argmin(on_others))
+            scores.append(metric(labels[held], stack[pick][held]))
+    return np.array([score for score in scores if isfinite(score)])
+
+
+def _folds(labels: NDArray[Any], folds: int, classes: bool, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Fold numbers; neighbours in the order of the labels go to different folds."""
+    order = np.lexsort((rng.random(len(labels)), labels))
+    fold = np.empty(len(labels), dtype=np.intp)
+    starts = np.arange(0, len(labels), folds)
+    numbers = np.concatenate([rng.permutation(folds) for _ in starts])[: len(labels)]
+    fold[order] = numbers
+    return fold
+
+
+# --------------------------------------------------------------------------------------------------- optimism
+
+
+def optimism(queries: int, rows: int, *, spread: float = 1.0) -> float:
+    """By how much the best of so many equal models is expected to look better than it is.
+
+    ``spread`` is the standard deviation, over rows, of what sets two models apart (of their paired difference,
+    over √2); E[the largest of q normal draws] is Blom's approximation.
+
+    >>> optimism(1, 100)
+    0.0
+    >>> round(optimism(30, 100, spread=0.1), 4)
+    0.0204
+    """
+    if queries < 1 or rows < 1:
+        raise InputError(f"optimism needs at least one query and one row; got {queries} and {rows}")
+    largest = float(ndtri((queries - 0.375) / (queries + 0.25))) if queries > 1 else 0.0
+    return largest * spread / float(np.sqrt(rows))
+
+
+def expected_optimism(
+    metric: Metric, y: ArrayLike, predictions: Sequence[ArrayLike] | Floats, *, seed: int = 0
+) -> float:
+    """The optimism of choosing the best of these models on these rows, by choosing again on resampled rows.
+
+    In a resample the winner's score there less its score on all rows is what the choice made up. NaN for a
+    metric whose rows' contributions are not known.
+    """
+    stack, labels = np.asarray(predictions, dtype=np.float64), np.asarray(y)
+    if metric.contributions is None or not len(stack):
+        return float("nan")
+    stack = stack[np.isfinite(stack.reshape(len(stack), -1)).all(axis=1)]
+    if len(stack) < 2 or len(labels) < 2:
+        return 0.0 if len(stack) else float("nan")
+    terms = metric.contributions(labels.astype(np.intp) if stack.ndim == 3 else labels, stack)
+    better = 1.0 if metric.higher_is_better else -1.0
+    scores = better * metric.batch(labels, stack)
+    rng = np.random.default_rng(seed)
+    moved = np.zeros((_DRAWS, len(stack)))
+    for part in [labels == label for label in np.unique(labels)] if metric.by_class else [slice(None)]:
+        mine = terms[:, part] - terms[:, part].mean(axis=1, keepdims=True)
+        rows = mine.shape[1]
+        counts = rng.multinomial(rows, np.full(rows, 1.0 / rows), size=_DRAWS)
+        moved += better * (counts @ mine.T) / rows
+    winners = (scores + moved).argmax(axis=1)
+    return max(0.0, float(moved[np.arange(_DRAWS), winners].mean()))
+
+
+def climbs(metric: Metric, y: ArrayLike, new: ArrayLike, best: ArrayLike, *, errors: float = 1.0) -> bool:
+    """The ladder's rule: a new best must beat the old one by more than the difference's standard error."""
+    gain = metric.signed(metric(y, best)) - metric.signed(metric(y, new))
+    error = metric.paired_error(y, new, best)
+    return bool(gain > errors * (error if isfinite(error) else 0.0)) and gain > 0.0
+
+
+def ladder(
+    values: Sequence[float], standard_errors: Sequence[float], *, errors: float = 1.0
+) -> tuple[int, ...]:
+    """The places at which a new best was accepted, from values in their order (smaller is better).
+
+    >>> ladder([1.0, 0.99, 0.8, float("nan")], [0.05, 0.05, 0.05, 0.05])
+    (0, 2)
+    """
+    accepted: list[int] = []
+    for place, (value, error) in enumerate(zip(values, standard_errors, strict=True)):
+        if not isfinite(value):
+            continue
+        margin = errors * error if isfinite(error) else 0.0
+        if not accepted or value < values[accepted[-1]] - margin:
+            accepted.append(place)
+    return tuple(accepted)
+
+
+# ------------------------------------------------------------------------------------------------- stop early
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What more nodes are expected to gain, beside the noise of the value that would have to show it."""
+
+    gain: float
+    noise: float
+
+    @property
+    def stop(self) -> bool:
+        """Whether the gain would drown in the noise."""
+        return isfinite(self.gain) and isfinite(self.noise) and self.gain < self.noise
+
+
+def outlook(values: Sequence[float], standard_errors: Sequence[float], *, left: int) -> Outlook:
+    """The expected gain of ``left`` more nodes like the later half of those so far (smaller values are better).
+
+    Their values are taken as normal draws. NaN, hence no stop, before there are eight of them.
+
+    >>> outlook([1.0] * 10, [0.1] * 10, left=20).stop
+    True
+    """
+    finite = np.array([value for value in values if isfinite(value)])
+    errors = np.array([error for error in standard_errors if isfinite(error)])
+    noise = float(np.median(errors)) if len(errors) else float("nan")
+    if len(finite) < 8:
+        return Outlook(float("nan"), noise)
+    best, recent = float(finite.min()), finite[len(finite) // 2 :]
+    centre, deviation = float(recent.mean()), float(recent.std(ddof=1))
+    if left < 1 or deviation <= 1e-15 * (1.0 + abs(centre)):
+        return Outlook(max(0.0, best - centre) if left >= 1 else 0.0, noise)
+    grid = np.linspace(min(best, centre) - 8.0 * deviation, best, 2_000)
+    # E[(best − smallest of q draws)+] is the integral of P(smallest ≤ v) up to the best.
+    smallest = -np.expm1(left * np.log1p(-np.minimum(ndtr((grid - centre) / deviation), 1.0 - 1e-16)))
+    return Outlook(float(trapezoid(smallest, grid)), noise)

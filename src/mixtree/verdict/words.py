@@ -1,0 +1,294 @@
+"""The verdict itself: one sentence, the figures behind it, and advice, each with its figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from mixtree.estimate.hull import HullTest
+from mixtree.metrics import Metric
+from mixtree.verdict.intervals import FEW, Difference, ScoreInterval, corrected
+from mixtree.verdict.mixture import MixtureUncertainty, Weight, hull_words
+from mixtree.verdict.selection import CrossFit
+
+VALIDATION = "validation"
+"""The reference that trains on the target's rows alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How good the returned model is, how sure that is, and compared with what.
+
+    ``differences`` are corrected for looking several times.
+    """
+
+    sentence: str
+    metric: str
+    score: ScoreInterval | None
+    differences: tuple[tuple[str, Difference], ...]
+    hull: HullTest | None
+    mixture: dict[str, Weight]
+    queries: int
+    notes: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; what is not known is None."""
+        score, hull = self.score, self.hull
+        return {
+            "sentence": self.sentence,
+            "score": {
+                "value": _plain(score and score.value),
+                "low": _plain(score and score.low),
+                "high": _plain(score and score.high),
+                "rows": 0 if score is None else score.rows,
+            },
+            "against": [
+                {
+                    "name": name,
+                    "difference": _plain(each.value),
+                    "low": _plain(each.low),
+                    "high": _plain(each.high),
+                    "p": _plain(each.p),
+                }
+                for name, each in self.differences
+            ],
+            "hull": {"p": _plain(hull and hull.p), "inside": None if hull is None else hull.inside},
+            "mixture": {
+                name: {"weight": _plain(each.weight), "low": _plain(each.low), "high": _plain(each.high)}
+                for name, each in self.mixture.items()
+            },
+            "queries": self.queries,
+            "notes": list(self.notes),
+        }
+
+
+def make_verdict(
+    metric: Metric,
+    score: ScoreInterval | CrossFit | None,
+    *,
+    against: Mapping[str, Difference] | None = None,
+    hull: HullTest | None = None,
+    mixture: MixtureUncertainty | None = None,
+    queries: int = 0,
+    chosen_on: ScoreInterval | None = None,
+    optimism: float | None = None,
+    advice: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> Verdict:
+    """Compose the verdict. ``against`` are uncorrected differences by reference, the first the main one.
+
+    ``score`` is None or NaN where no model could be scored. ``chosen_on`` is the score on the rows that chose
+    the model and is only ever quoted beside an honest one, ``optimism`` its expected size for ``queries`` looks.
+    """
+    cross = score if isinstance(score, CrossFit) else None
+    final = score.as_score() if isinstance(score, CrossFit) else score
+    names = tuple(against or {})
+    differences = tuple(zip(names, corrected(list((against or {}).values())), strict=True))
+    parts = [_against(name, each) for name, each in differences[:1]]
+    parts.append(_scored(metric, final, cross, optimism))
+    told = [
+        *_score_notes(final, cross, chosen_on, optimism, queries),
+        *(_sentence(_against(name, each)) for name, each in differences[1:]),
+        *(note for _, each in differences for note in each.notes if each.rows >= FEW),
+        *((_sentence(hull_words(hull)),) if hull is not None else ()),
+        *(() if mixture is None else mixture.notes),
+        *_advice(differences),
+        *advice,
+        *notes,
+    ]
+    return Verdict(
+        sentence=_sentence("; ".join(part for part in parts if part)),
+        metric=metric.name,
+        score=final,
+        differences=differences,
+        hull=hull,
+        mixture={} if mixture is None else dict(mixture.weights),
+        queries=queries,
+        notes=tuple(dict.fromkeys(told)),
+    )
+
+
+def _against(name: str, difference: Difference) -> str:
+    rows = f"on your {difference.rows} rows"
+    between = f"(95 % interval {_signed(difference.low)} … {_signed(difference.high)})"
+    match difference.outcome:
+        case "unknown":
+            why = f": {difference.notes[0]}" if difference.notes else ""
+            return f"not comparable with {name}{why}"
+        case "the same":
+            return f"the same predictions as {name} {rows}"
+        case "not distinguishable":
+            return f"not distinguishable from {name} {rows} {between}"
+    return f"{difference.outcome} than {name} by {_number(abs(difference.value))} {rows} {between}"
+
+
+def _scored(
+    metric: Metric, score: ScoreInterval | None, cross: CrossFit | None, optimism: float | None
+) -> str:
+    if score is None or not isfinite(score.value):
+        why = f": {score.notes[0]}" if score is not None and score.notes else ""
+        return f"no honest score of the returned model{why}"
+    quoted = (
+        f"{metric.name} {_number(score.value)} (95 % interval {_number(score.low)} … {_number(score.high)})"
+    )
+    if cross is not None:
+        size = f", by about {_number(cross.optimism)}" if isfinite(cross.optimism) else ""
+        return (
+            f"{quoted}, cross-fitted on the {score.rows} rows that also chose the model: partly optimistic "
+            f"(uncorrected {_number(cross.naive)} would be optimistic{size})"
+        )
+    if score.optimistic:
+        known = optimism is not None and isfinite(optimism)
+        size = f"; expect about {_number(optimism or 0.0)} of it to be chance" if known else ""
+        return f"{quoted} on the {score.rows} rows that also chose the model: optimistic{size}"
+    return f"{quoted} on {score.rows} rows that chose nothing"
+
+
+def _score_notes(
+    score: ScoreInterval | None,
+    cross: CrossFit | None,
+    chosen_on: ScoreInterval | None,
+    optimism: float | None,
+    queries: int,
+) -> list[str]:
+    notes = [] if score is None else list(score.notes)
+    if optimism is not None and isfinite(optimism) and queries > 1:
+        rows = chosen_on.rows if chosen_on is not None else score.rows if score is not None else 0
+        on = f" on {rows} rows" if rows else ""
+        notes.append(
+            f"the validation rows were looked at {queries} times: the best of so many is expected to look better "
+            f"than it is by {_number(optimism)}{on}"
+        )
+    honest = score is not None and isfinite(score.value) and not score.optimistic
+    if chosen_on is not None and honest and isfinite(chosen_on.value):
+        notes.append(
+            f"on the {chosen_on.rows} rows that chose the model the score is {_number(chosen_on.value)}: optimistic"
+        )
+    if cross is not None:
+        notes.append("give a test file or --holdout for a score on rows that chose nothing")
+    return notes
+
+
+# ----------------------------------------------------------------------------------------------------- advice
+
+
+def _advice(differences: Sequence[tuple[str, Difference]]) -> list[str]:
+    lines = []
+    for name, each in differences:
+        if name == VALIDATION and each.outcome == "worse":
+            lines.append(
+                f"training on your own rows alone is better by {_number(abs(each.value))} "
+                f"({_interval(each)}): use policy 'validation' or 'fine-tune', or look for closer sources"
+            )
+        elif name != VALIDATION and each.outcome == "worse":
+            lines.append(
+                f"{name} is better by {_number(abs(each.value))} ({_interval(each)}): prefer it to this search"
+            )
+    return lines
+
+
+def _interval(difference: Difference) -> str:
+    return f"95 % interval {_signed(difference.low)} … {_signed(difference.high)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A learning curve score = limit + slope/√amount, fitted to a few points."""
+
+    limit: float
+    slope: float
+
+    def at(self, amount: float) -> float:
+        """The score expected with so much."""
+        return self.limit + self.slope / float(np.sqrt(amount))
+
+    def gain(self, metric: Metric, amount: float, *, times: float = 2.0) -> float:
+        """How much better the score is expected to be with ``times`` as much; never below 0."""
+        return max(0.0, metric.signed(self.at(amount)) - metric.signed(self.at(times * amount)))
+
+
+def learning_curve(points: Mapping[float, float]) -> Curve | None:
+    """The curve through scores by amount (rows or steps), by least squares; None with fewer than two amounts.
+
+    >>> round(learning_curve({25: 0.6, 100: 0.7}).at(400), 3)
+    0.75
+    """
+    usable = [(amount, score) for amount, score in points.items() if amount > 0 and isfinite(score)]
+    if len({amount for amount, _ in usable}) < 2:
+        return None
+    amounts, scores = np.array(usable, dtype=np.float64).T
+    slope, limit = np.polyfit(1.0 / np.sqrt(amounts), scores, 1)
+    return Curve(float(limit), float(slope))
+
+
+def rows_or_budget(
+    metric: Metric,
+    *,
+    by_rows: Mapping[float, float] | None = None,
+    by_steps: Mapping[float, float] | None = None,
+    noise: float = 0.0,
+) -> tuple[str, ...]:
+    """Whether twice the target rows or twice the budget promises more, from scores at several of each."""
+    curves = {"target rows": by_rows, "budget": by_steps}
+    gains: dict[str, float] = {}
+    for what, points in curves.items():
+        curve = learning_curve(points or {})
+        if curve is not None:
+            gains[what] = curve.gain(metric, max(points or {}))
+    if not gains:
+        return ()
+    told = ", ".join(f"twice the {what} {_number(gain)}" for what, gain in gains.items())
+    start = f"expected gain in {metric.name} by extrapolation: {told}"
+    if max(gains.values()) <= noise:
+        return (
+            f"{start}; both below the noise of {_number(noise)}"
+            if len(gains) > 1
+            else f"{start}; below the noise of {_number(noise)}",
+        )
+    if len(gains) == 1:
+        return (start,)
+    first = max(gains, key=lambda what: gains[what])
+    return (f"{start}: more {first if first != 'budget' else 'budget'} is worth more",)
+
+
+def without_source(metric: Metric, name: str, difference: Difference) -> str:
+    """Advice on a source from the score without it: ``difference`` is with it less without it."""
+    size, between = _number(abs(difference.value)), _interval(difference)
+    match difference.outcome:
+        case "better":
+            return f"{name} is worth {size} in {metric.name} ({between}): keep it"
+        case "worse":
+            return f"without {name} {metric.name} is better by {size} ({between}): drop it"
+        case "unknown":
+            return f"what {name} is worth could not be measured"
+    return f"{name} makes no difference that these rows can show ({between}): it can be dropped"
+
+
+# ------------------------------------------------------------------------------------------------------ words
+
+
+def _plain(number: float | None) -> float | None:
+    return float(number) if number is not None and isfinite(number) else None
+
+
+def _number(value: float) -> str:
+    """Enough digits to tell, no more: 0.8123, 11.91, 1,204."""
+    if value == 0.0:
+        return "0"
+    size = abs(value)
+    text = f"{value:,.0f}" if size >= 1000 else f"{value:.2f}" if size >= 10 else f"{value:.3f}"
+    if size < 0.001:
+        text = f"{value:.1g}"
+    return text.replace("-", "−")
+
+
+def _signed(value: float) -> str:
+    return _number(value) if value <= 0.0 else f"+{_number(value)}"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")

@@ -1,0 +1,82 @@
+"""Algorithms on the same tables at the same budget."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+RUN_KEYS = ["algorithm", "repeat", "val_score", "test_score", "mixture", "spent"]
+
+
+def test_compare_prints_runs_and_a_summary(tables, done, base):
+    ids = "mixmatch-bisect,uniform+decay,only:fl"
+    found = done("compare", *base, "--algorithms", ids, "--repeats", "2", "--json").json
+    assert [(run["algorithm"], run["repeat"]) for run in found["runs"]] == [
+        (name, repeat) for repeat in (0, 1) for name in ids.split(",")
+    ]
+    for run in found["runs"]:
+        assert list(run) == RUN_KEYS
+        assert 0 <= run["val_score"] <= 1
+        assert 0 <= run["test_score"] <= 1
+        assert sum(run["mixture"].values()) == pytest.approx(1)
+        assert sum(run["spent"].values()) <= found["budget"] == 40
+    for each in found["summary"]:
+        scores = [run["test_score"] for run in found["runs"] if run["algorithm"] == each["algorithm"]]
+        assert each["repeats"] == 2
+        assert each["score"] == pytest.approx(sum(scores) / 2)
+
+
+def test_the_default_algorithms_are_searches_and_baselines(tables, done, base):
+    answer = done("compare", *base, "--repeats", "1", "--out", "report")
+    for name in ("mixmatch-bisect+commit", "uniform+decay", "pooled+decay", "only:fl+decay", "fine-tune"):
+        assert name in answer.out
+    assert "nan" not in answer.out
+    assert "test rows" in answer.out
+    runs = list(csv.DictReader(Path("report/runs.csv").read_text().splitlines()))
+    results = json.loads(Path("report/results.json").read_text())
+    assert len(runs) == len(results["runs"]) == len(results["summary"])
+    assert Path("report/scores.png").stat().st_size > 5000
+
+
+def test_the_target_is_split_anew_for_every_repeat(tables, done, unjudged):
+    args = ["--target", "test.csv", "--val-frac", "0.5", "--algorithms", "pooled", "--repeats", "2", "--json"]
+    runs = done("compare", *unjudged, *args).json["runs"]
+    assert runs[0]["val_score"] != runs[1]["val_score"]
+
+
+def test_without_test_rows_the_validation_rows_score(tables, done, unjudged):
+    answer = done("compare", *unjudged, "--val", "val.csv", "--algorithms", "pooled", "--repeats", "1")
+    assert "validation rows" in answer.out
+    found = done(
+        "compare", *unjudged, "--val", "val.csv", "--algorithms", "pooled", "--repeats", "1", "--json"
+    ).json
+    assert found["runs"][0]["test_score"] is None
+    assert found["summary"][0]["score"] == found["runs"][0]["val_score"]
+
+
+def test_test_rows_of_one_class_are_set_aside_with_a_warning(tables, done, base):
+    pl.read_csv("test.csv").filter(pl.col("bought") == "no").write_csv("test.csv")
+    answer = done("compare", *base, "--algorithms", "pooled", "--repeats", "1", "--json")
+    assert "no test score" in answer.err
+    assert answer.json["runs"][0]["test_score"] is None
+
+
+def test_names_that_look_like_markup(tables, done, base):
+    file = Path("train.csv")
+    file.write_text(file.read_text().replace(",fl\n", ",[/bold]\n"))
+    answer = done("compare", *base, "--algorithms", "only:[/bold],pooled", "--repeats", "1")
+    assert "only:[/bold]" in answer.out
+
+
+def test_a_toml_file_equals_the_flags(tables, done, base):
+    Path("options.toml").write_text(
+        'tables = "train.csv"\nsource-col = "state"\nlabel = "bought"\ndrop = ["id", "spend"]\n'
+        'val = "val.csv"\ntest = "test.csv"\nmodel = "linear"\nbudget = 40\nsteps = 2\n'
+        'algorithms = "pooled"\nrepeats = 1\njson = true\n'
+    )
+    flags = done("compare", *base, "--algorithms", "pooled", "--repeats", "1", "--json").json
+    assert done("compare", "options.toml").json["runs"] == flags["runs"]

@@ -1,0 +1,261 @@
+"""From CSV files to a model, as a user would."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+from safetensors.numpy import load_file
+
+KEYS = ["study", "policy", "mixture", "metric", "val_score", "test_score", "budget", "spent", "verdict"]
+
+
+def weights(folder: str) -> bytes:
+    return (Path(folder) / "weights.safetensors").read_bytes()
+
+
+def test_fit_prints_one_object_and_writes_the_folder(tables, done, base):
+    answer = done("fit", *base, "--out", "out", "--json")
+    found = answer.json
+    assert list(found) == KEYS
+    assert found["study"] == "fit"
+    assert found["policy"] == "mixmatch-bisect+commit"
+    assert list(found["mixture"]) == ["ct", "fl", "oh"]
+    assert sum(found["mixture"].values()) == pytest.approx(1)
+    assert found["budget"] == 40 >= sum(found["spent"].values())
+    assert found["verdict"] is None
+    names = {"weights.safetensors", "model.json", "MODEL_CARD.md", "preprocessing", "study.db"}
+    assert names <= {each.name for each in Path("out").iterdir()}
+    assert load_file("out/weights.safetensors")["parameters"].size > 0
+    about = json.loads(Path("out/model.json").read_text())
+    assert {key: about[key] for key in KEYS} == found
+    assert "numeric: x" in answer.err
+    assert "date: day (text, read as %Y-%m-%d)" in answer.err
+
+
+@pytest.mark.parametrize(
+    "model", ["mlp", "linear", "lightgbm", "xgboost", "sklearn:SGDClassifier", "sklearn:GaussianNB"]
+)
+def test_scores_are_those_of_the_predictions(tables, done, base, model):
+    args = ["--model", model, "--metric", "accuracy", "--budget", "300", "--steps", "10"]
+    found = done("fit", *base, *args, "--out", "out", "--json").json
+    done("predict", "out", "new.csv", "-o", "p.csv")
+    right = pl.read_csv("p.csv")["prediction"] == pl.read_csv("test.csv")["bought"]
+    assert found["test_score"] == pytest.approx(right.mean())
+    assert right.mean() > 0.6
+
+
+def test_a_regression(tables, done):
+    found = done(
+        "fit", "train.csv", "--source-col", "state", "--label", "spend", "--drop", "id", "--drop", "bought",
+        "--val", "val.csv", "--test", "test.csv", "--model", "linear", "--lr", "0.01", "--budget", "400",
+        "--out", "out", "--json",
+    ).json  # fmt: skip
+    assert found["metric"] == "rmse"
+    done("predict", "out", "new.csv", "-o", "p.csv")
+    predicted = pl.read_csv("p.csv")
+    assert predicted.columns == ["prediction"]
+    error = (predicted["prediction"] - pl.read_csv("test.csv")["spend"]).pow(2).mean() ** 0.5
+    assert found["test_score"] == pytest.approx(error, rel=1e-5)
+    assert error < 2
+
+
+def test_one_file_per_source_is_the_same_study(tables, done, base):
+    done("fit", *base, "--out", "one")
+    files = [part for name in ("ct", "fl", "oh") for part in ("--source", f"{name}={name}.csv")]
+    done("fit", *files, *base[3:], "--out", "three")
+    assert weights("one") == weights("three")
+
+
+def test_a_toml_file_equals_the_flags(tables, done, base):
+    done("fit", *base, "--min", "fl=0.2", "--min", "ct=0.1", "--nu", "0.3", "--out", "flags")
+    Path("options.toml").write_text(
+        'tables = ["train.csv"]\nsource-col = "state"\nlabel = "bought"\ndrop = ["id", "spend"]\n'
+        'val = "val.csv"\ntest = "test.csv"\nmodel = "linear"\nbudget = 40\nsteps = 2\nnu = 0.3\n'
+        'out = "toml"\nmin = { fl = 0.2, ct = 0.1 }\n'
+    )
+    done("fit", "options.toml")
+    assert weights("flags") == weights("toml")
+    done("fit", "options.toml", "--seed", "5", "--out", "other")
+    assert weights("other") != weights("toml")
+
+
+def test_a_dry_run_does_nothing(tables, done, base):
+    before = sorted(tables.iterdir())
+    found = done("fit", *base, "--out", "out", "--dry-run", "--json").json
+    assert found["rows"] == {"ct": 80, "fl": 80, "oh": 80}
+    assert (found["validation"], found["test"]) == (40, 60)
+    assert found["columns"] == {
+        "x": "numeric",
+        "colour": "categorical",
+        "day": "date",
+        "household": "numeric",
+    }
+    assert (found["budget"], found["steps"], found["metric"]) == (40, 2, "auroc")
+    done("fit", *base, "--dry-run")
+    assert sorted(tables.iterdir()) == before
+
+
+def test_a_target_is_split_by_label_group_or_time(tables, done, unjudged):
+    target = ["--target", "test.csv", "--val-frac", "0.5", "--dry-run", "--json"]
+    by_label = done("fit", *unjudged, *target).json
+    assert (by_label["validation"], by_label["test"]) == (30, 30)
+    by_group = done("fit", *unjudged, *target, "--group-col", "household").json
+    assert by_group["validation"] % 4 == 0  # households of four rows stay together
+    assert "household" not in by_group["columns"]
+    by_time = done("fit", *unjudged, *target, "--time-col", "day").json
+    assert by_time["validation"] + by_time["test"] == 60
+
+
+def test_weights_are_bounded(tables, done, base):
+    found = done("fit", *base, "--min", "fl=0.5", "--out", "least", "--json").json
+    assert found["mixture"]["fl"] >= 0.5
+    args = ["--policy", "mixmatch-ch", "--max", "ct=0.2", "--min", "oh=0.3", "--out", "most", "--json"]
+    found = done("fit", *base, *args).json
+    assert found["mixture"]["ct"] <= 0.2 + 1e-9
+    assert found["mixture"]["oh"] >= 0.3 - 1e-9
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--class-weight", "balanced"],
+        ["--lr", "0.5"],
+        ["--batch-size", "7"],
+        ["--objective", "metric", "--metric", "accuracy"],
+        ["--return", "best", "--nu", "auto", "--rho", "0.9", "--optimism", "1"],
+        ["--policy", "auto"],
+        ["--policy", "pooled+decay"],
+        ["--seed", "3"],
+    ],
+)
+def test_an_option_has_an_effect(tables, done, base, flags):
+    done("fit", *base, "--out", "plain")
+    done("fit", *base, *flags, "--out", "other")
+    assert weights("plain") != weights("other")
+    done("predict", "other", "new.csv", "-o", "p.csv")
+
+
+def test_samples_are_counted_in_batches(tables, done, base):
+    args = ["--unit", "samples", "--batch-size", "10", "--budget", "400", "--steps", "20"]
+    found = done("fit", *base, *args, "--out", "out", "--json").json
+    assert found["budget"] == 40
+    again = done("resume", "out", "--json").json
+    assert again == found
+    assert done("resume", "out", "--budget", "60", "--json").json["budget"] == 60
+
+
+def test_workers_give_the_same_model(tables, done, base):
+    done("fit", *base, "--out", "one")
+    done("fit", *base, "--workers", "2", "--out", "two")
+    assert weights("one") == weights("two")
+
+
+def test_a_time_limit_ends_cleanly(tables, done, base):
+    found = done(
+        "fit",
+        *base,
+        "--budget",
+        "100000000",
+        "--steps",
+        "1000",
+        "--time-limit",
+        "0.5s",
+        "--out",
+        "o",
+        "--json",
+    ).json
+    assert 0 < sum(found["spent"].values()) < 100000000
+
+
+def test_a_storage_elsewhere_is_found_again(tables, done, base):
+    done("fit", *base, "--storage", "studies.db", "--study", "a", "--out", "out")
+    assert not Path("out/study.db").exists()
+    assert done("show", "out", "--json").json["study"] == "a"
+    assert done("resume", "studies.db", "--budget", "50", "--json").json["budget"] == 50
+    done("fit", *base, "--storage", "studies.db", "--study", "b", "--out", "out2")
+    assert [each["study"] for each in done("list", "studies.db", "--json").json["studies"]] == ["a", "b"]
+
+
+def test_two_studies_in_one_folder(tables, done, mixtree, base):
+    done("fit", *base, "--out", "out")
+    first = weights("out")
+    again = mixtree("fit", *base, "--seed", "1", "--out", "out")
+    assert again.code == 2
+    assert "mixtree resume out fit" in again.err
+    assert "--study NAME" in again.err
+    assert weights("out") == first
+    done("fit", *base, "--seed", "1", "--study", "second", "--out", "out")
+    assert weights("out") != first
+    assert mixtree("show", "out").code == 2
+    done("resume", "out", "fit")
+    assert weights("out") == first
+
+
+def test_resume_gives_a_finished_study_more_steps(tables, done, base):
+    done("fit", *base, "--out", "out")
+    found = done("resume", "out", "--budget", "80", "--json").json
+    assert found["budget"] == 80 >= sum(found["spent"].values()) > 40
+    assert done("resume", "out", "--json").json == found
+
+
+def test_resume_notices_changed_tables(tables, done, mixtree, base):
+    done("fit", *base, "--out", "out")
+    file = Path("train.csv")
+    file.write_text(file.read_text().replace(",2024-01", ",2024-02"))
+    answer = mixtree("resume", "out", "--budget", "80")
+    assert answer.code in (1, 2)
+    assert "--allow-changed-data" in answer.err.splitlines()[-1]
+
+
+def test_a_study_that_diverges_fails_in_one_line(tables, mixtree, base):
+    answer = mixtree("fit", *base, "--lr", "1e38", "--model", "mlp", "--out", "out")
+    assert answer.code == 1
+    assert "diverged" in answer.err.splitlines()[-1]
+    assert "Traceback" not in answer.err
+
+
+def test_init_continues_an_earlier_model(tables, done, base):
+    done("fit", *base, "--out", "first")
+    # Other rows, and so other scales: the weights fit only the features of the first model.
+    pl.read_csv("train.csv").with_columns(pl.col("x") * 3, pl.col("household") + 100).write_csv("later.csv")
+    args = ["later.csv", *base[1:]]
+    done("fit", *args, "--init", "first", "--lr", "1e-12", "--out", "second")
+    read = [Path(name, "preprocessing", "preprocessing.json").read_text() for name in ("first", "second")]
+    assert read[0] == read[1]
+    for name in ("first", "second"):
+        done("predict", name, "new.csv", "-o", f"{name}-p.csv")
+    first, second = (pl.read_csv(f"{name}-p.csv")["probability_yes"] for name in ("first", "second"))
+    assert (first - second).abs().max() < 1e-5
+
+
+def test_init_refuses_another_family(tables, done, mixtree, base):
+    done("fit", *base, "--out", "first")
+    answer = mixtree("fit", *base, "--model", "mlp", "--init", "first", "--out", "second")
+    assert answer.code == 2
+    assert "first holds a linear model" in answer.err
+
+
+@pytest.mark.slow
+def test_ctrl_c_and_resume_end_with_the_same_model(tables, done, base):
+    args = [*base, "--budget", "1200", "--steps", "2", "--return", "best"]
+    done("fit", *args, "--out", "whole")
+    command = [sys.executable, "-m", "mixtree", "fit", *args, "--out", "cut"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    while process.poll() is None and len(list(Path().glob("cut/study.db.checkpoints/fit/*"))) < 3:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert out == ""
+    assert "mixtree resume cut/study.db fit" in err.splitlines()[-1]
+    assert "Traceback" not in err
+    assert not Path("cut/weights.safetensors").exists()
+    done("resume", "cut")
+    assert weights("whole") == weights("cut")

@@ -1,0 +1,80 @@
+"""Predictions of a model folder, without the training data."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+
+@pytest.fixture
+def model(tables, done, base):
+    """A fitted folder, moved away from its tables."""
+    done("fit", *base, "--out", "out")
+    shutil.move("out", "moved")
+    Path("train.csv").unlink()
+    return Path("moved")
+
+
+def test_predictions_go_with_the_rows(model, done):
+    done("predict", model, "new.csv", "-o", "p.csv", "--keep", "id")
+    new, predicted = pl.read_csv("new.csv"), pl.read_csv("p.csv")
+    assert predicted.columns == ["id", "prediction", "probability_no", "probability_yes"]
+    assert predicted["id"].to_list() == new["id"].to_list()
+    total = predicted["probability_no"] + predicted["probability_yes"]
+    assert (total - 1).abs().max() < 1e-6
+    surer = predicted["probability_yes"] > predicted["probability_no"]
+    assert ((predicted["prediction"] == "yes") == surer).all()
+
+
+def test_columns_may_come_in_any_order_and_company(model, done):
+    done("predict", model, "new.csv", "-o", "p.csv")
+    new = pl.read_csv("new.csv")
+    new.select(reversed(new.columns)).with_columns(pl.lit(1).alias("extra")).write_csv("odd.csv")
+    done("predict", model, "odd.csv", "-o", "odd-p.csv")
+    assert Path("p.csv").read_bytes() == Path("odd-p.csv").read_bytes()
+
+
+def test_parquet_in_and_out(model, done):
+    done("predict", model, "new.csv", "-o", "p.csv")
+    pl.read_csv("new.csv", try_parse_dates=True).write_parquet("new.parquet")
+    done("predict", model, "new.parquet", "-o", "p.parquet")
+    csv, parquet = pl.read_csv("p.csv"), pl.read_parquet("p.parquet")
+    assert parquet["prediction"].to_list() == csv["prediction"].to_list()
+    assert (parquet["probability_yes"] - csv["probability_yes"]).abs().max() < 1e-6
+
+
+def test_codes_keep_their_zeros(tables, done, base):
+    for name in ("train", "val", "test", "new"):
+        codes = {"red": "007", "green": "7", "blue": "x1"}
+        frame = pl.read_csv(f"{name}.csv").with_columns(pl.col("colour").replace_strict(codes))
+        frame.write_csv(f"{name}.csv")
+    done("fit", *base, "--out", "out")
+    # A table that holds numbers only in this column would lose the zeros if it were read on its own.
+    new = pl.read_csv("new.csv", schema_overrides={"colour": pl.String})
+    new.filter(pl.col("colour") != "x1").write_csv("some.csv")
+    done("predict", "out", "new.csv", "-o", "p.csv", "--keep", "id")
+    done("predict", "out", "some.csv", "-o", "some-p.csv", "--keep", "id")
+    every, some = pl.read_csv("p.csv"), pl.read_csv("some-p.csv")
+    assert every.filter(pl.col("id").is_in(some["id"].implode())).equals(some)
+
+
+def test_a_kept_column_must_not_hide_a_prediction(model, mixtree):
+    pl.read_csv("new.csv").with_columns(pl.lit(1).alias("prediction")).write_csv("odd.csv")
+    answer = mixtree("predict", model, "odd.csv", "-o", "p.csv", "--keep", "prediction")
+    assert answer.code == 2
+    assert "'prediction'" in answer.err
+    assert not Path("p.csv").exists()
+
+
+def test_truth_values_keep_their_spelling(tables, done, base):
+    for name in ("train", "val", "test"):
+        frame = pl.read_csv(f"{name}.csv").with_columns(pl.col("bought") == "yes")
+        frame.write_csv(f"{name}.csv")
+    done("fit", *base, "--out", "out")
+    done("predict", "out", "new.csv", "-o", "p.csv")
+    predicted = pl.read_csv("p.csv")
+    assert predicted.columns == ["prediction", "probability_false", "probability_true"]
+    assert predicted["prediction"].dtype == pl.Boolean

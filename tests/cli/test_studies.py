@@ -1,0 +1,82 @@
+"""Studies that are stored already: list, show, export, delete, copy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mixtree.export import FORMATS
+
+
+@pytest.fixture
+def study(tables, done, base):
+    return done("fit", *base, "--out", "out", "--json").json
+
+
+def test_show_tells_what_was_found(study, done):
+    found = done("show", "out", "--json").json
+    assert found["mixture"] == study["mixture"]
+    assert found["spent"] == study["spent"]
+    assert found["status"] == "finished"
+    assert done("show", "out/study.db", "fit", "--json").json == found
+    text = done("show", "out").out
+    assert "fit: finished" in text
+    assert f"fl {study['mixture']['fl']:.3f}" in text
+
+
+def test_list_has_a_line_per_study(study, done):
+    found = done("list", "out", "--json").json["studies"]
+    assert [each["study"] for each in found] == ["fit"]
+    assert "40 / 40" in done("list", "out").out
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_export_prints_the_mixture(study, done, form):
+    text = done("export", "out", "--format", form).out
+    assert "fl" in text
+    if form == "json":
+        assert json.loads(text) == study["mixture"]
+    done("export", "out", "--format", form, "-o", "mixture.txt")
+    assert Path("mixture.txt").read_text() == text
+
+
+def test_export_knows_the_sources_sizes(study, done):
+    found = json.loads(done("export", "out", "--format", "sampler").out)
+    assert found["rows"] == {"ct": 80, "fl": 80, "oh": 80}
+
+
+def test_copy_and_delete(study, done, mixtree):
+    done("copy", "out", "fit", "kept")
+    taken = mixtree("copy", "out", "fit", "kept")
+    assert taken.code == 2
+    assert "'kept' already" in taken.err
+    done("delete", "out", "fit", "--yes")
+    assert [each["study"] for each in done("list", "out", "--json").json["studies"]] == ["kept"]
+    assert mixtree("delete", "out", "fit", "--yes").code == 2
+    assert done("resume", "out", "--json").json["mixture"] == study["mixture"]
+
+
+def test_an_unknown_place_makes_no_file(tables, mixtree):
+    for url in ("nowhere.db", "sqlite:///nowhere.db", "nowhere"):
+        answer = mixtree("show", url)
+        assert answer.code == 2
+        assert "there is no study file" in answer.err
+    assert not Path("nowhere.db").exists()
+
+
+def test_names_that_look_like_markup(tables, done, base):
+    done("fit", *base, "--study", "[/bold]", "--out", "out")
+    assert "[/bold]" in done("show", "out").out
+    assert "[/bold]" in done("list", "out").out
+
+
+def test_a_study_from_python_is_not_resumed_here(tables, mixtree):
+    from mixtree.data.synthetic import synthetic
+    from mixtree.fitting import fit
+
+    fit(synthetic(rows=50).sources, model="linear", budget=4, steps=1, storage="py.db", study="mine")
+    answer = mixtree("resume", "py.db")
+    assert answer.code == 2
+    assert "resume it in Python" in answer.err

@@ -1,0 +1,39 @@
+"""The CSV example runs as its page says."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "customers"
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_work(tmp_path):
+    for name in ("make_tables.py", "fit.toml"):
+        shutil.copy(EXAMPLE / name, tmp_path)
+    page = (EXAMPLE / "README.md").read_text(encoding="utf-8")
+    commands = "\n".join(re.findall(r"```console\n(.*?)```", page, re.S)).strip().splitlines()
+    commands = [shlex.split(line) for line in commands if line]
+    assert [words[1] for words in commands] == ["make_tables.py", "fit", "show", "predict", "compare"]
+    for words in commands:
+        start = [sys.executable] if words[0] == "python" else [sys.executable, "-m", "mixtree"]
+        quick = ["--budget", "90", "--model", "linear"] if words[1] in ("fit", "compare") else []
+        quick += ["--repeats", "1", "--json"] if words[1] == "compare" else []
+        done = subprocess.run(
+            [*start, *words[1:], *quick], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["runs"]) > 5
+    new, predictions = (pl.read_csv(tmp_path / name) for name in ("new.csv", "predictions.csv"))
+    assert len(predictions) == len(new) == 200
+    about = json.loads((tmp_path / "model" / "model.json").read_text(encoding="utf-8"))
+    assert about["test_score"] > 0.55

@@ -1,0 +1,104 @@
+"""The front door: what it chooses, what it refuses, what it gives back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mixtree.data.synthetic import synthetic
+from mixtree.errors import DataError, InputError
+from mixtree.fitting import FitOptions, as_sources, choose, fit, make_options, prepare
+
+
+@pytest.fixture(scope="module")
+def sources():
+    return synthetic(rows=200).sources
+
+
+def test_a_mapping_of_arrays_is_enough():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(50, 3))
+    y = (x[:, 0] > 0).astype(int)
+    result = fit({"a": (x, y), "b": (x, 1 - y)}, (x, y), model="linear", budget=40, steps=2)
+    assert list(result.weights) == ["a", "b"]
+    assert result.weights["a"] > result.weights["b"]
+    assert sum(result.spent.values()) <= 40
+
+
+def test_a_stored_fit_is_resumed(sources, tmp_path):
+    options = {"model": "linear", "budget": 20, "steps": 2, "storage": tmp_path / "s.db"}
+    first = fit(sources, **options)
+    again = fit(sources, **options, resume=True)
+    assert again.weights == first.weights
+    np.testing.assert_array_equal(again.state.parameters, first.state.parameters)
+
+
+def test_what_is_left_open_is_chosen_and_told(sources):
+    chosen = choose(FitOptions(), sources)
+    rows = int(sources.sizes.sum())
+    assert chosen.batch_size == min(50, rows // 10)
+    assert 600 <= chosen.budget <= 20_000
+    assert chosen.steps == chosen.budget // 30
+    told = " ".join(chosen.notes)
+    assert all(word in told for word in ("budget", "per node", chosen.metric.name))
+
+
+def test_what_is_given_is_kept(sources):
+    chosen = choose(FitOptions(budget=90, steps=3, batch_size=5, metric="accuracy"), sources)
+    assert (chosen.budget, chosen.steps, chosen.batch_size, chosen.metric.name) == (90, 3, 5, "accuracy")
+    assert chosen.notes == ()
+
+
+def test_samples_are_counted_in_batches(sources):
+    chosen = choose(FitOptions(budget=95, steps=21, batch_size=10, unit="samples"), sources)
+    assert (chosen.budget, chosen.steps) == (10, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"budget": 0}, "budget must be a whole number of at least 1"),
+        ({"steps": -1}, "steps must be a whole number"),
+        ({"batch_size": True}, "batch size must be a whole number"),
+        ({"budget": 1.5}, "budget must be a whole number"),
+        ({"budget": 4, "steps": 9}, "smaller than one node of 9"),
+        ({"seed": -1}, "seed"),
+        ({"metric": "nothing"}, "unknown metric"),
+        ({"policy": "nothing"}, "unknown algorithm"),
+        ({"objective": "nothing"}, "'loss' or 'metric'"),
+        ({"use_target_rows": "auto"}, "never trains on the target's rows"),
+        ({"maximum": {"nobody": 0.5}, "policy": "mixmatch-ch"}, "unknown source 'nobody'"),
+        ({"maximum": {"a": 0.5}}, "cannot keep maximum weights"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_training(sources, options, message):
+    with pytest.raises(InputError, match=message):
+        prepare(sources, FitOptions(**options))
+
+
+def test_unknown_options_list_the_known_ones():
+    with pytest.raises(InputError, match="unknown option 'budgte'; the options are .*budget"):
+        make_options(budgte=3)
+
+
+def test_weights_are_bounded(sources):
+    name = sources.names[0]
+    result = fit(sources, model="linear", budget=40, steps=2, minimum={name: 0.6})
+    assert result.weights[name] >= 0.6
+
+
+def test_the_objective_may_be_the_metric(sources):
+    result = fit(sources, model="linear", budget=40, steps=2, metric="accuracy", objective="metric")
+    assert -1 <= result.value <= 0  # higher is better, so it is negated
+
+
+def test_validation_rows_are_needed():
+    with pytest.raises(DataError, match="validation rows"):
+        as_sources({"a": (np.zeros((3, 1)), np.zeros(3))}, None, classes=None)
+
+
+def test_classes_are_counted_over_all_rows():
+    x = np.zeros((3, 1))
+    found = as_sources({"a": (x, np.array([0, 1, 0]))}, (x, np.array([0, 2, 1])), classes=None)
+    assert found.classes == 3
+    assert as_sources({"a": (x, np.zeros(3))}, (x, np.ones(3)), classes=None).classes == 0

@@ -1,0 +1,128 @@
+"""The model folder: written whole, read back without the training data."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from mixtree.data.tables import TableSpec, load_tables
+from mixtree.errors import InputError
+from mixtree.modelfolder import load_model, model_card, read_about, write_model
+from mixtree.models import ModelOptions, make_trainer
+
+SOURCES = {"a|b": 0.25, "ö": 0.75}
+
+
+@pytest.fixture
+def frame():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=40)
+    return pl.DataFrame({"x": x, "colour": rng.choice(["r", "g"], 40), "y": np.where(x > 0, "yes", "no")})
+
+
+@pytest.fixture
+def folder(tmp_path, frame):
+    """A model folder, and the probabilities that its trainer gave before it was written."""
+    data = load_tables(TableSpec(tables={name: frame for name in SOURCES}, label="y", val=frame[:10]), seed=0)
+    trainer = make_trainer("linear", data.problem_sources, ModelOptions())
+    state = trainer.init(3)
+    about = {
+        "study": "fit",
+        "policy": "mixmatch-bisect+commit",
+        "label": "y",
+        "classes": list(data.classes),
+        "sources": list(SOURCES),
+        "model": {"name": "linear", "features": data.problem_sources.features, "lr": None, "batch_size": 50},
+        "mixture": SOURCES,
+        "metric": "auroc",
+        "val_score": 0.75,
+        "test_score": 0.5,
+        "budget": 10,
+        "spent": {"root": 10},
+        "rows": {"sources": {"a|b": 40, "ö": 40}, "validation": 10, "test": 4},
+        "seed": 0,
+        "data": "abc",
+        "verdict": None,
+    }
+    place = tmp_path / "out"
+    write_model(place, arrays=trainer.save(state), preprocessor=data.preprocessor, about=about)
+    return place, trainer.predict(state, data.preprocessor.transform(frame)), about
+
+
+def test_a_folder_predicts_as_the_trainer_did(folder, frame):
+    place, expected, _ = folder
+    loaded = load_model(place)
+    scores = loaded.scores(frame.drop("y").with_columns(pl.lit(1).alias("extra")))
+    np.testing.assert_array_equal(scores, expected)
+    np.testing.assert_array_equal(loaded.predict(frame), np.array(["no", "yes"])[expected.argmax(axis=1)])
+
+
+def test_other_files_stay_and_nothing_is_left_over(folder, frame):
+    place, _, about = folder
+    (place / "notes.txt").write_text("mine")
+    loaded = load_model(place)
+    arrays = loaded.trainer.save(loaded.state)
+    write_model(place, arrays=arrays, preprocessor=loaded.preprocessor, about={**about, "seed": 9})
+    assert {each.name for each in place.iterdir()} == {
+        "MODEL_CARD.md", "model.json", "notes.txt", "preprocessing", "weights.safetensors",
+    }  # fmt: skip
+    assert read_about(place)["seed"] == 9
+
+
+def test_the_metadata_names_versions(folder):
+    versions = read_about(folder[0])["versions"]
+    assert {"mixtree", "numpy", "scikit-learn", "python"} <= set(versions)
+
+
+def test_the_card_is_for_people(folder):
+    text = (folder[0] / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert "| a\\|b | 0.250 |" in text
+    assert "auroc on 10 validation rows: 0.7500" in text
+    assert "4 test rows that chose nothing: 0.5000" in text
+
+
+def test_the_card_of_a_regression_without_test_rows(folder):
+    about = {
+        **folder[2],
+        "versions": {"mixtree": "1"},
+        "classes": None,
+        "test_score": None,
+        "val_score": None,
+    }
+    text = model_card(about)
+    assert "(regression)" in text
+    assert "not available" in text
+    assert "chose nothing" not in text
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("model.json", None, "no model folder"),
+        ("model.json", "{", "cannot be read"),
+        ("model.json", "[]", "damaged"),
+        ("model.json", "{}", "damaged"),
+        ("weights.safetensors", None, "no model folder"),
+        ("weights.safetensors", "x", "damaged"),
+        ("preprocessing/preprocessing.json", None, "no such file"),
+        ("preprocessing/preprocessing.json", "{}", "damaged"),
+    ],
+)
+def test_a_damaged_folder_says_which_file(folder, file, content, message):
+    place = folder[0]
+    if content is None:
+        (place / file).unlink()
+    else:
+        (place / file).write_text(content)
+    with pytest.raises(InputError, match=message):
+        load_model(place)
+
+
+def test_a_newer_format_asks_for_an_upgrade(folder):
+    about = read_about(folder[0])
+    (folder[0] / "model.json").write_text(json.dumps({**about, "format": 99}))
+    with pytest.raises(InputError, match="upgrade"):
+        load_model(folder[0])

@@ -1,0 +1,82 @@
+"""Model families by name, and users' own objects."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from lightgbm import LGBMClassifier
+from sklearn.linear_model import SGDClassifier
+from xgboost import XGBClassifier
+
+from mixtree.data.synthetic import synthetic
+from mixtree.errors import InputError
+from mixtree.models import ModelOptions, make_trainer
+from mixtree.trainer import Job
+
+
+@pytest.fixture(scope="module")
+def sources():
+    return synthetic(rows=60).sources
+
+
+def torch_module():
+    import torch
+
+    return torch.nn.Linear(synthetic(rows=10).sources.features, synthetic(rows=10).sources.classes)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "mlp",
+        "linear",
+        "lightgbm",
+        "xgboost",
+        "sklearn:SGDClassifier",
+        "sklearn:GaussianNB",
+        SGDClassifier(loss="log_loss"),
+        LGBMClassifier(num_leaves=4),
+        XGBClassifier(max_depth=2),
+        torch_module,
+    ],
+    ids=lambda model: model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__),
+)
+def test_every_family_trains_evaluates_and_predicts(sources, model):
+    trainer = make_trainer(model, sources, ModelOptions(batch_size=10))
+    mixture = np.full(len(sources), 1 / len(sources))
+    (state,) = trainer.train([Job(trainer.init(0), mixture, 3, seed=1)])
+    assert np.isfinite(trainer.evaluate([state])[0].value)
+    scores = trainer.predict(state, sources.validation.x)
+    assert scores.shape == (len(sources.validation), sources.classes)
+    np.testing.assert_allclose(scores.sum(axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("forest", "unknown model 'forest'; choose one of mlp"),
+        ("sklearn:Nothing", "sklearn:Nothing is no classifier that can be trained in steps; choose one of"),
+        (3, "cannot train int"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(sources, model, message):
+    with pytest.raises(InputError, match=message):
+        make_trainer(model, sources, ModelOptions())
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "name"),
+    [
+        ("lightgbm", {"class_weight": "balanced"}, "class_weight"),
+        ("xgboost", {"init": {}}, "init"),
+        ("sklearn:SGDClassifier", {"lr": 0.1}, "lr"),
+    ],
+)
+def test_options_without_effect_are_refused(sources, model, options, name):
+    with pytest.raises(InputError, match=f"^{name} does not work with"):
+        make_trainer(model, sources, ModelOptions(**options))
+
+
+def test_the_step_size_reaches_the_model(sources):
+    assert make_trainer("mlp", sources, ModelOptions()).lr == 0.1
+    assert make_trainer("linear", sources, ModelOptions(lr=0.3)).lr == 0.3
