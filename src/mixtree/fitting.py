@@ -9,6 +9,7 @@ from pathlib import Path as FilePath
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mixtree.algorithms import Setting, make_search, training_sources
 from mixtree.data.sources import Rows, Sources
@@ -204,17 +205,26 @@ def make_objective(options: FitOptions, chosen: Chosen, sources: Sources) -> Any
         return None
     if options.objective != "metric":
         raise InputError(f"the objective must be 'loss' or 'metric'; got {options.objective!r}")
-    metric, y = chosen.metric, sources.validation.y
+    return MetricObjective(chosen.metric, sources.validation.y)
 
-    def objective(evaluation: Evaluation) -> Evaluation:
+
+@dataclass(frozen=True, eq=False, slots=True)
+class MetricObjective:
+    """The metric on the validation rows as what the search minimises: negated where higher is better."""
+
+    metric: Metric
+    y: NDArray[Any]
+
+    def __call__(self, evaluation: Evaluation) -> Evaluation:
         if evaluation.predictions is None:
             raise InputError("objective 'metric' needs a model that predicts; this one only gives a score")
-        value = metric.signed(metric(y, evaluation.predictions))
-        return replace(
-            evaluation, value=value, standard_error=metric.standard_error(y, evaluation.predictions)
-        )
+        value = self.metric.signed(self.metric(self.y, evaluation.predictions))
+        error = self.metric.standard_error(self.y, evaluation.predictions)
+        return replace(evaluation, value=value, standard_error=error)
 
-    return objective
+    def describe(self) -> dict[str, Any]:
+        """The metric; the rows are part of the data's fingerprint."""
+        return {"metric": self.metric.name}
 
 
 def as_sources(

@@ -101,6 +101,7 @@ class Loop(Generic[State]):
             "search": settings(self.search),
             "trainer": settings(self.trainer),
             "objective": None if self.objective is None else settings(self.objective),
+            "charged": self.charged,
         }
         # Reading all rows takes a moment, which a study that nobody can resume need not spend.
         lasting = getattr(self.storage, "lasting", True)
@@ -168,7 +169,7 @@ class Loop(Generic[State]):
         if self._raised:
             self.storage.update(name, status="running")
             self._raised = False
-        self._emit(StudyStarted(name, self.record.budget))
+        self._emit(StudyStarted(name, self.record.budget, self.spent))
         started = time.monotonic()
         with Interrupts() as interrupts:
             reason, left = self._rounds_until_done(started, interrupts)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from mixtree.data.labelscale import LabelScale
 from mixtree.data.preprocessing import Preprocessor
 from mixtree.data.sources import Sources
 from mixtree.errors import InputError, StorageError
@@ -46,7 +47,7 @@ class SavedModel:
         """Class probabilities (n, classes), or predictions (n,) of a regression."""
         features = self.preprocessor.transform(frame, where=where)
         scores: NDArray[Any] = self.trainer.predict(self.state, features)
-        return scores
+        return LabelScale(*self.about.get("label_scale", (0.0, 1.0))).back(scores)
 
     def predict(self, frame: Any) -> NDArray[Any]:
         """Labels as they were in the training table, or predictions of a regression."""
@@ -157,6 +158,7 @@ def model_card(about: Mapping[str, Any]) -> str:
         "",
         "## How it was made",
         f"- Budget {about['budget']} steps of {about['model']['batch_size']} rows; spent: {spent}.",
+        *_epoch_line(about),
         f"- Training rows per source: {', '.join(f'{k} {v}' for k, v in about['rows']['sources'].items())}.",
         f"- Seed {about['seed']}; data fingerprint `{about['data']}`.",
         "",
@@ -175,3 +177,10 @@ def _cell(name: str) -> str:
 
 def _number(value: float | None) -> str:
     return "not available" if value is None else f"{value:.4f}"
+
+
+def _epoch_line(about: Mapping[str, Any]) -> list[str]:
+    if not about.get("epochs"):
+        return []
+    times = ", ".join(f"{name} {count:.2f}" for name, count in about["epochs"].items())
+    return [f"- Times the model read each source's rows: {times}."]

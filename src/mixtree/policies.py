@@ -106,6 +106,9 @@ class AutoOptions:
     """The shares of the budget and the rules of ``auto``; every one was measured in the arena."""
 
     rates: tuple[float, ...] = (1.0, 0.3, 3.0)
+    rate_errors: float = 4.0
+    """Another step size than the given one must be better by this many standard errors: a short trial favours
+    large steps, and a wrong step size costs more than a wrong mixture."""
     rate_share: float = 0.03
     """Of the budget, for each step size that is tried."""
     trunk_share: float = 0.25
@@ -217,7 +220,7 @@ class Auto(Scripted):
         ]
         told = yield trials
         first = [told[trial.path] for trial in trials]
-        pick = self._simplest(first)
+        pick = self._simplest(first, self.options.rate_errors)
         if pick is None:
             smaller = self._trial((len(trials),), uniform, steps, 0.1 * min(self.options.rates), "step size")
             told = yield [smaller]
@@ -246,7 +249,7 @@ class Auto(Scripted):
         ]
         told = yield trials
         outcomes = [told[trial.path] for trial in trials]
-        pick = self._simplest(outcomes)
+        pick = self._simplest(outcomes, self.options.errors)
         if pick is None:
             self._scale *= 0.3
             return trunk, arms[0].mixture
@@ -369,15 +372,15 @@ class Auto(Scripted):
             number += 1
         return (number,)
 
-    def _simplest(self, outcomes: Sequence[Told]) -> int | None:
-        """The first outcome that no later one beats by a standard error of the paired difference."""
+    def _simplest(self, outcomes: Sequence[Told], errors: float) -> int | None:
+        """The first outcome that no later one beats by so many standard errors of the paired difference."""
         finite = [place for place, each in enumerate(outcomes) if not each.node.diverged]
         if not finite:
             return None
         pick = finite[0]
         for place in finite[1:]:
             gain = outcomes[pick].node.value - outcomes[place].node.value
-            if gain > self.options.errors * self._paired_error(outcomes[pick], outcomes[place]):
+            if gain > errors * self._paired_error(outcomes[pick], outcomes[place]):
                 pick = place
         return pick
 

@@ -171,7 +171,7 @@ def _load(place: Storage, study: str, trainer: Trainer[Any] | None) -> Result[An
         rule=record.rule,
         reason=record.status,
         budget=record.budget,
-        spent=tree.spent,
+        spent={**record.config.get("charged", {}), **tree.spent},
         tree=tree,
         state=arrays if trainer is None else trainer.load(arrays),
         warnings=tuple(each.message for each in place.events(study) if each.kind == "warning"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from mixtree.cli.fit import fit_options, table_spec, testable
+from mixtree.cli.fit import fit_options, scaled, table_spec, testable
 from mixtree.cli.options import DATA, FITTING, OUTPUT, Flag, Values, command, with_config
 from mixtree.cli.reports import print_plan
 from mixtree.errors import InputError
@@ -41,6 +41,7 @@ def compare(tables: list[Path], values: Values) -> None:
     from rich.console import Console
 
     from mixtree.cli.progress import ComparisonProgress
+    from mixtree.data.labelscale import LabelScale
     from mixtree.data.sources import Problem
     from mixtree.data.tables import load_tables
     from mixtree.experiments.comparison import Rules, summarise
@@ -55,8 +56,10 @@ def compare(tables: list[Path], values: Values) -> None:
     out = values.get("out")
     if out is not None and out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file: name a folder")
-    spec, options = table_spec(tables, values), fit_options(values)
+    spec, given = table_spec(tables, values), fit_options(values)
     data = [load_tables(spec, seed=seed + repeat) for repeat in range(repeats)]
+    scale, options = LabelScale.of(data[0].problem_sources), scaled(data[0], given)[1]
+    data = [scaled(each, given, scale)[0] for each in data]
     prepared = prepare(data[0].problem_sources, options)
     data = [testable(each, prepared.chosen.metric) for each in data]
     print_plan(Console(stderr=True), data[0], prepared)

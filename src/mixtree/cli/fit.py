@@ -28,6 +28,7 @@ from mixtree.cli.studies import Json, Name, Where, open_existing, pick
 from mixtree.errors import DataError, InputError
 
 if TYPE_CHECKING:
+    from mixtree.data.labelscale import LabelScale
     from mixtree.data.tables import TableData, TableSpec
     from mixtree.fitting import FitOptions, Prepared
     from mixtree.metrics import Metric
@@ -107,7 +108,8 @@ def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_da
     if workers < 1:
         raise InputError(f"--workers must be at least 1; got {workers}")
     arrays, data = _read(tables, values)
-    prepared = prepare(data.problem_sources, fit_options(values, init=arrays))
+    data, options, scale = scaled(data, fit_options(values, init=arrays), _scale_of(values))
+    prepared = prepare(data.problem_sources, options)
     data = testable(data, prepared.chosen.metric)
     console = Console(stderr=True)
     print_plan(console, data, prepared)
@@ -132,7 +134,7 @@ def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_da
             recipe=_recipe(tables, values, data, prepared),
         )
     print_warnings(console, result.warnings)
-    about = _write(place, data, prepared, result, values)
+    about = _write(place, data, prepared, result, values, scale)
     keys = ("study", "policy", "mixture", "metric", "val_score", "test_score", "budget", "spent", "verdict")
     if values.get("json"):
         typer.echo(json.dumps({key: about[key] for key in keys}))
@@ -209,6 +211,41 @@ def _read(tables: list[Path], values: Values) -> tuple[Any, TableData]:
         spec = replace(spec, classes=about["classes"])
     preprocessor = Preprocessor.from_files(folder / PREPROCESSING)
     return read_weights(folder), load_tables(spec, seed=seed, preprocessor=preprocessor)
+
+
+def _scale_of(values: Values) -> LabelScale | None:
+    """The scale of the labels of the model to start from: its weights only fit that."""
+    if "init" not in values:
+        return None
+    from mixtree.data.labelscale import LabelScale
+    from mixtree.modelfolder import read_about
+
+    return LabelScale(*read_about(Path(values["init"])).get("label_scale", (0.0, 1.0)))
+
+
+def scaled(
+    data: TableData, options: FitOptions, scale: LabelScale | None = None
+) -> tuple[TableData, FitOptions, LabelScale]:
+    """A regression's labels at size 1, and its metric in the label's own units; a classification as it is."""
+    from mixtree.data.labelscale import LabelScale
+    from mixtree.metrics import as_metric, default_metric
+
+    sources = data.problem_sources
+    scale = LabelScale.of(sources) if scale is None else scale
+    if sources.classes:
+        return data, options, scale
+    metric = as_metric(options.metric, classes=0) if options.metric else default_metric(0)
+    test = None if data.test is None else scale.rows(data.test)
+    data = replace(data, problem_sources=scale.sources(sources), test=test)
+    return data, replace(options, metric=scale.metric(metric)), scale
+
+
+def _epochs(trainer: Any, result: Result[Any], data: TableData) -> dict[str, float] | None:
+    """How often the returned model read each source's rows."""
+    if not hasattr(trainer, "epochs"):
+        return None
+    read = trainer.epochs(result.state)
+    return {name: float(times) for name, times in zip(data.problem_sources.names, read, strict=False)}
 
 
 def testable(data: TableData, metric: Metric) -> TableData:
@@ -329,7 +366,12 @@ def _recipe(tables: list[Path], values: Values, data: TableData, prepared: Prepa
 
 
 def _write(
-    place: _Place, data: TableData, prepared: Prepared, result: Result[Any], values: Values
+    place: _Place,
+    data: TableData,
+    prepared: Prepared,
+    result: Result[Any],
+    values: Values,
+    scale: LabelScale,
 ) -> dict[str, Any]:
     from mixtree.fingerprint import data_fingerprint
     from mixtree.modelfolder import write_model
@@ -345,6 +387,7 @@ def _write(
         "policy": options.policy,
         "label": values["label"],
         "classes": None if data.classes is None else list(data.classes),
+        "label_scale": [scale.centre, scale.spread],
         "sources": list(data.problem_sources.names),
         "model": {
             "name": options.model,
@@ -361,6 +404,7 @@ def _write(
         "budget": result.budget,
         "spent": result.spent,
         "unspent": result.unspent,
+        "epochs": _epochs(trainer, result, data),
         "rows": {
             "sources": dict(
                 zip(data.problem_sources.names, data.problem_sources.sizes.tolist(), strict=True)

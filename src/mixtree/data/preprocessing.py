@@ -173,6 +173,10 @@ class Preprocessor:
     def _tools(self) -> _Tools:
         return _Tools.of(self._kept, self.medians, self.means, self.scales)
 
+    def check(self, table: Any, *, where: str = "the table") -> None:
+        """Refuses a table that lacks a column which becomes a feature."""
+        self._select(table, where)
+
     def _select(self, table: Any, where: str) -> pl.DataFrame:
         frame = as_frame(table, where=where)
         absent = [name for name in self.needed if name not in frame.columns]

@@ -73,6 +73,7 @@ def load_tables(spec: TableSpec, *, seed: int = 0, preprocessor: Preprocessor | 
             where=training.where,
         )
         told += preprocessor.warnings
+    preprocessor.check(training.frame, where=training.where)
     rows = _rows_by_source(spec, training)
     frame = _compact(training.frame, preprocessor)
     del training  # the table as it was read: from here on there is room for the features

@@ -178,5 +178,5 @@ def _whitener(tables: list[Floats]) -> tuple[Floats, Floats]:
     table = np.vstack(tables)
     mean = table.mean(axis=0)
     values, vectors = scipy.linalg.eigh(np.cov(table.T, ddof=0).reshape(table.shape[1], -1))
-    used = values > 1e-6 * values[-1]
+    used = values >= 1e-6 * values[-1]  # at least one, should all be constant
     return mean, vectors[:, used] / np.sqrt(np.maximum(values[used], 1e-12))

@@ -1,4 +1,4 @@
-"""How sure, and compared with what: an honest score, paired comparisons, the mixture's uncertainty, in words."""
+"""How sure, and compared with what: honest scores, comparisons, the mixture's uncertainty, in words."""
 
 from mixtree.verdict.intervals import (
     Difference,
@@ -25,6 +25,7 @@ from mixtree.verdict.selection import (
     holdout,
     ladder,
     optimism,
+    out_of_fold,
     outlook,
 )
 from mixtree.verdict.words import (
@@ -59,6 +60,7 @@ __all__ = [
     "make_verdict",
     "mixture_uncertainty",
     "optimism",
+    "out_of_fold",
     "outlook",
     "paired_difference",
     "rows_or_budget",

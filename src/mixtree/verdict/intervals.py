@@ -1,8 +1,8 @@
 """Confidence intervals of scores and of paired differences that hold with few rows.
 
-Accuracy: exact (Clopper–Pearson, McNemar). Mean losses: the wider of Student's t and the bootstrap-t. AUROC and
-Hand–Till: DeLong's variance with Satterthwaite's degrees of freedom on the logit scale. Any other function:
-bias-corrected bootstrap. docs/verdict.md has the coverage that was measured.
+Accuracy: exact (Clopper–Pearson, McNemar). Mean losses: the wider of Student's t and the bootstrap-t. AUROC
+and Hand–Till: DeLong's variance with Satterthwaite's degrees of freedom on the logit scale. Any other
+function: bias-corrected bootstrap. docs/verdict.md has the coverage that was measured.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mixtree.verdict.resampling import (
 )
 
 Role: TypeAlias = Literal["test", "holdout", "nested", "cross-fitted", "validation", "trained"]
-"""What the rows had done before they scored: ``validation`` rows chose the model, ``trained`` rows made it."""
+"""What the rows did before they scored: ``validation`` rows chose the model, ``trained`` rows made it."""
 
 LEVEL = 0.95
 FEW = 20
@@ -264,8 +264,8 @@ def _root(ends: tuple[float, float]) -> tuple[float, float]:
 class _Ranks:
     """Bounds of an area under the curve, AUROC or Hand–Till, from DeLong's placements.
 
-    On the logit scale, t with Satterthwaite's degrees of freedom. Near 1 a few rows make DeLong's variance too
-    small; so the same interval after half a wrongly and half a rightly ranked pair is joined to it.
+    On the logit scale, t with Satterthwaite's degrees of freedom. Near 1 a few rows make DeLong's variance
+    too small; so the same interval after half a wrongly and half a rightly ranked pair is joined to it.
     """
 
     def __init__(self, metric: Metric, labels: NDArray[Any], predictions: NDArray[Any], value: float) -> None:
@@ -287,7 +287,7 @@ class _Ranks:
         share = self.value * (1.0 - self.value)
         pulled = (self.value * self.pairs + 0.5) / (self.pairs + 1.0)
         wide = pulled * (1.0 - pulled)
-        ends = np.array(
+        both = np.array(
             [
                 logit(centre) + sign * reach * np.sqrt(variance) / slope
                 for centre, variance, slope in (
@@ -297,7 +297,7 @@ class _Ranks:
                 for sign in (-1.0, 1.0)
             ]
         )
-        return float(expit(ends.min())), float(expit(ends.max()))
+        return float(expit(both.min())), float(expit(both.max()))
 
 
 def spread(labels: NDArray[Any], terms: Floats, *, widest: float) -> tuple[float, float]:
@@ -347,7 +347,7 @@ def _gap_bounds(
 def _ranks_gap(labels: NDArray[Any], one: _Ranks, two: _Ranks) -> Bounds:
     """DeLong's paired t, and the difference put together from both scores' own intervals (MOVER).
 
-    The first alone misses where the areas differ and one is near 1: its interval is symmetric, the truth is not.
+    The first alone misses where the areas differ and one is near 1: it is symmetric, the truth is not.
     """
     gap = one.value - two.value
     variance, freedom = spread(labels, one.terms - two.terms, widest=2.0 * one.widest)

@@ -56,10 +56,10 @@ def mixture_uncertainty(
     values: Sequence[float] = (),
     standard_errors: Sequence[float] = (),
 ) -> MixtureUncertainty:
-    """The uncertainty of the returned weights (by source) from an estimate of α* and from the values of a tree.
+    """The uncertainty of the returned weights (by source) from an estimate of α* and a tree's values.
 
-    ``tried``, ``values`` (smaller is better) and ``standard_errors`` are those of the evaluated nodes. Weights
-    beyond the estimate's sources (the target's own rows) have no interval but their own value.
+    ``tried``, ``values`` (smaller is better) and ``standard_errors`` are those of the evaluated nodes.
+    Weights beyond the estimate's sources (the target's own rows) have no interval but their own value.
     """
     names = tuple(weights)
     if not names:
@@ -110,7 +110,8 @@ def _flatness(
     finite = [place for place, value in enumerate(values) if isfinite(value)]
     if len(tried) != len(values) or len(values) != len(errors):
         raise InputError(
-            f"{len(tried)} mixtures, {len(values)} values and {len(errors)} standard errors: give one of each per node"
+            f"{len(tried)} mixtures, {len(values)} values and {len(errors)} standard errors: "
+            "give one of each per node"
         )
     if len(finite) < 2:
         return None, len(finite)
@@ -156,8 +157,8 @@ def _notes(
         each = rows[name]
         if not each.low <= each.weight <= each.high:
             notes.append(
-                f"{name} was trained with weight {each.weight:.2f}, but the target's rows say {each.low:.2f} to "
-                f"{each.high:.2f} if a mixture explains them"
+                f"{name} was trained with weight {each.weight:.2f}, but the target's rows say "
+                f"{each.low:.2f} to {each.high:.2f} if a mixture explains them"
             )
     return tuple(notes)
 
@@ -177,8 +178,8 @@ def hull_words(test: HullTest | None) -> str:
     if test.inside:
         return f"a mixture can serve this target ({chance})"
     return (
-        f"no mixture reproduces your target ({chance}); the gain comes from your own rows; more of them is likely "
-        "to help more than a better mixture"
+        f"no mixture reproduces your target ({chance}); the gain comes from your own rows; more of them is "
+        "likely to help more than a better mixture"
     )
 
 
@@ -195,15 +196,12 @@ def shapley(names: Sequence[str], worth: Callable[[frozenset[str]], float]) -> d
         raise InputError(f"Shapley values are exact for 1 to 10 sources; there are {count}")
     subsets = [frozenset(some) for size in range(count + 1) for some in combinations(names, size)]
     known = {some: worth(some) for some in subsets}
-    order = factorial(count)
     return {
         name: sum(
-            factorial(len(some))
-            * factorial(count - len(some) - 1)
-            / order
-            * (known[some | {name}] - known[some])
+            factorial(len(some)) * factorial(count - len(some) - 1) * (known[some | {name}] - known[some])
             for some in subsets
             if name not in some
         )
+        / factorial(count)
         for name in names
     }

@@ -1,4 +1,4 @@
-"""Bounds from resampled rows: studentised for means, bias-corrected for scores that are any function of rows."""
+"""Bounds from resampled rows: studentised for means, bias-corrected for any other function of rows."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def gap_of_roots(one: Floats, two: Floats) -> tuple[Floats, Floats]:
 def studentised(columns: tuple[Floats, ...], linear: Linear, rng: np.random.Generator) -> Bounds:
     """On either side the wider of Student's t and the bootstrap-t, so that skewed losses are covered too.
 
-    Where few rows differ from all the others (a model that errs on three rows), two more such rows are imagined,
-    one on either side: what was seen three times may have been seen seven times.
+    Where few rows differ from all the others (a model that errs on three rows), two more such rows are
+    imagined, one on either side: what was seen three times could as well have been seen seven times.
     """
     n = len(columns[0])
     value, terms = linear(*columns)
@@ -58,6 +58,7 @@ def studentised(columns: tuple[Floats, ...], linear: Linear, rng: np.random.Gene
     error = float(terms.std(ddof=1)) / np.sqrt(n)
     if not error > 1e-15 * (1.0 + abs(centre)):
         return lambda alpha: (centre, centre)
+    # Fewer differ than a bootstrap could make anything of.
     if len(terms) - np.unique(terms, return_counts=True)[1].max() < _SPARSE:
         far = np.abs(terms - np.median(terms)).max()
         error = max(error, float(np.sqrt((terms.var() * n + 2.0 * far**2) / (n * (n + 1.0)))))

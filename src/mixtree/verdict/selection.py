@@ -1,7 +1,8 @@
-"""Rows that choose cannot also judge: a slice kept aside, cross-fitting where there are too few, and optimism."""
+"""Rows that choose cannot also judge: a slice kept aside, cross-fitting where that is too small, optimism."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -14,12 +15,12 @@ from scipy.special import ndtr, ndtri
 
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, InputError
-from mixtree.metrics import Metric
+from mixtree.metrics import AbsentClassWarning, Metric
 from mixtree.verdict.intervals import ScoreInterval, honest_score
 from mixtree.verdict.resampling import Floats
 
 LEAST_HELD = 50
-"""Rows of the smallest slice worth keeping aside: the fewest for which the intervals' coverage was measured."""
+"""Rows of the smallest slice worth keeping: the fewest for which the intervals' coverage was measured."""
 MOST_SHARE = 1 / 3
 """Of the validation rows at most: the search has to choose with the others."""
 USUAL_SHARE = 1 / 4
@@ -34,8 +35,8 @@ _DRAWS = 400
 def holdout(sources: Sources, fraction: float | None = None, *, seed: int) -> tuple[Sources, Rows | None]:
     """The sources with fewer validation rows, and the rows kept aside before anything has seen them.
 
-    Without a fraction: a quarter, at least 50 and at most 2,000 rows; none below 150 validation rows, where 50
-    would be more than a third of them (then the scores of all nodes are cross-fitted). Labels are stratified.
+    Without a fraction: a quarter, at least 50 and at most 2,000 rows; none below 150 validation rows, where
+    50 would be more than a third of them (then cross-fit the nodes' scores). Labels are stratified.
 
     >>> from mixtree.data.synthetic import synthetic
     >>> kept, held = holdout(synthetic(validation=200, test=1).sources, seed=0)
@@ -60,9 +61,7 @@ def holdout(sources: Sources, fraction: float | None = None, *, seed: int) -> tu
 def _held_rows(count: int, fraction: float | None) -> int:
     if fraction is not None:
         if not 0.0 <= fraction < 1.0:
-            raise InputError(
-                f"a holdout must be at least 0 and below 1 of the validation rows; got {fraction}"
-            )
+            raise InputError(f"a holdout is a share of at least 0 and below 1; got {fraction}")
         return max(1, round(fraction * count)) if fraction else 0
     if count * MOST_SHARE < LEAST_HELD:
         return 0
@@ -70,7 +69,7 @@ def _held_rows(count: int, fraction: float | None) -> int:
 
 
 def _stratified(y: NDArray[Any], wanted: int, *, classes: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Which rows are taken: so many, each stratum to ±1; a class of two or more rows keeps one on either side."""
+    """Which rows are taken: about so many; a class of two or more rows has one on either side."""
     count = len(y)
     strata = y if classes else np.searchsorted(np.quantile(y, np.linspace(0, 1, _BINS + 1)[1:-1]), y)
     order = np.lexsort((rng.random(count), strata))
@@ -95,8 +94,8 @@ def _stratified(y: NDArray[Any], wanted: int, *, classes: int, rng: np.random.Ge
 class CrossFit:
     """A score of the *choice*: nodes chosen on some rows, scored on the others, over many splits.
 
-    ``naive`` is the returned node's score on the rows that chose it, ``optimism`` how much of it the choice is
-    expected to have made up (0 or more, in the metric's own units); ``value`` is cross-fitted.
+    ``naive`` is the returned node's score on the rows that chose it, ``optimism`` how much of it the choice
+    is expected to have made up (0 or more, in the metric's own units); ``value`` is cross-fitted.
     """
 
     value: float
@@ -126,10 +125,10 @@ def cross_fitted(
 ) -> CrossFit:
     """Choose the node on some folds and score it on the other, over the stored predictions of every node.
 
-    ``values`` of nodes (smaller is better) leave out those that diverged and say which was best; ``chosen`` is
-    the node that was returned, ``objective`` the metric that chooses (else ``metric``). The training itself
-    saw the sources only, so choosing again is all that has to be done again: give no node that was trained on
-    the target's rows.
+    ``values`` of nodes (smaller is better) leave out those that diverged and say which was best; ``chosen``
+    is the node that was returned, ``objective`` the metric that chooses (else ``metric``). The training
+    itself saw the sources only, so choosing is all that has to be done again: give no node that was trained
+    on the target's rows.
     """
     labels = np.asarray(y)
     choose = objective or metric
@@ -164,8 +163,7 @@ def _best(
 ) -> Any:
     if values is not None:
         return min(names, key=lambda name: values[name])
-    scores = choose.batch(labels, stack)
-    return names[int(np.argmax(scores) if choose.higher_is_better else np.argmin(scores))]
+    return names[_winner(choose, labels, stack)]
 
 
 def _fold_scores(
@@ -184,18 +182,17 @@ def _fold_scores(
     if len(labels) < 2 * folds:
         return np.empty(0)
     for _ in range(_REPEATS):
-        fold = _folds(labels, folds, classes, rng)
+        fold = _folds(labels, folds, rng)
         for number in range(folds):
             held, other = fold == number, fold != number
             if classes and any(len(np.unique(labels[part])) < present for part in (held, other)):
                 continue
-            on_others = choose.batch(labels[other], stack[:, other])
-            pick = int(np.argmax(on_others) if choose.higher_is_better else np.argmin(on_others))
+            pick = _winner(choose, labels[other], stack[:, other])
             scores.append(metric(labels[held], stack[pick][held]))
     return np.array([score for score in scores if isfinite(score)])
 
 
-def _folds(labels: NDArray[Any], folds: int, classes: bool, rng: np.random.Generator) -> NDArray[np.intp]:
+def _folds(labels: NDArray[Any], folds: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """Fold numbers; neighbours in the order of the labels go to different folds."""
     order = np.lexsort((rng.random(len(labels)), labels))
     fold = np.empty(len(labels), dtype=np.intp)
@@ -205,14 +202,55 @@ def _folds(labels: NDArray[Any], folds: int, classes: bool, rng: np.random.Gener
     return fold
 
 
+def out_of_fold(
+    metric: Metric,
+    y: ArrayLike,
+    predictions: Mapping[Any, ArrayLike],
+    *,
+    objective: Metric | None = None,
+    folds: int = 10,
+    seed: int = 0,
+) -> Floats:
+    """For every row the prediction of the node that the *other* folds' rows choose.
+
+    Where the rows that chose the model have to compare it too, compare these predictions with the reference's:
+    no row has chosen what is predicted for it. NaN where every node diverged.
+    """
+    labels, choose = np.asarray(y), objective or metric
+    stack = np.array([np.asarray(each, dtype=np.float64) for each in predictions.values()])
+    if not len(stack):
+        raise InputError("out-of-fold predictions need at least one node's predictions")
+    finite = np.isfinite(stack.reshape(len(stack), -1)).all(axis=1)
+    if not finite.any():
+        return np.full(stack.shape[1:], np.nan)
+    stack = stack[finite]
+    fold = _folds(labels, min(folds, len(labels)), np.random.default_rng(seed))
+    out = np.empty(stack.shape[1:])
+    for number in np.unique(fold):
+        held = fold == number
+        rest = labels[~held]
+        if not len(rest) or (stack.ndim == 3 and len(np.unique(rest)) < 2):
+            out[held] = stack[:, held].mean(axis=0)  # nothing to choose by: no node is preferred
+            continue
+        out[held] = stack[_winner(choose, rest, stack[:, ~held]), held]
+    return out
+
+
+def _winner(choose: Metric, labels: NDArray[Any], stack: Floats) -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AbsentClassWarning)
+        scores = choose.batch(labels, stack)
+    return int(np.argmax(scores) if choose.higher_is_better else np.argmin(scores))
+
+
 # --------------------------------------------------------------------------------------------------- optimism
 
 
 def optimism(queries: int, rows: int, *, spread: float = 1.0) -> float:
     """By how much the best of so many equal models is expected to look better than it is.
 
-    ``spread`` is the standard deviation, over rows, of what sets two models apart (of their paired difference,
-    over √2); E[the largest of q normal draws] is Blom's approximation.
+    ``spread`` is the standard deviation, over rows, of what sets two models apart (of their paired
+    difference, over √2); E[the largest of q normal draws] is Blom's approximation.
 
     >>> optimism(1, 100)
     0.0
@@ -295,7 +333,7 @@ class Outlook:
 
 
 def outlook(values: Sequence[float], standard_errors: Sequence[float], *, left: int) -> Outlook:
-    """The expected gain of ``left`` more nodes like the later half of those so far (smaller values are better).
+    """The expected gain of ``left`` more nodes like the later half so far (smaller values are better).
 
     Their values are taken as normal draws. NaN, hence no stop, before there are eight of them.
 

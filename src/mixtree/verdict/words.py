@@ -41,9 +41,9 @@ class Verdict:
         return {
             "sentence": self.sentence,
             "score": {
-                "value": _plain(score and score.value),
-                "low": _plain(score and score.low),
-                "high": _plain(score and score.high),
+                "value": None if score is None else _plain(score.value),
+                "low": None if score is None else _plain(score.low),
+                "high": None if score is None else _plain(score.high),
                 "rows": 0 if score is None else score.rows,
             },
             "against": [
@@ -56,7 +56,10 @@ class Verdict:
                 }
                 for name, each in self.differences
             ],
-            "hull": {"p": _plain(hull and hull.p), "inside": None if hull is None else hull.inside},
+            "hull": {
+                "p": None if hull is None else _plain(hull.p),
+                "inside": None if hull is None else hull.inside,
+            },
             "mixture": {
                 name: {"weight": _plain(each.weight), "low": _plain(each.low), "high": _plain(each.high)}
                 for name, each in self.mixture.items()
@@ -82,7 +85,7 @@ def make_verdict(
     """Compose the verdict. ``against`` are uncorrected differences by reference, the first the main one.
 
     ``score`` is None or NaN where no model could be scored. ``chosen_on`` is the score on the rows that chose
-    the model and is only ever quoted beside an honest one, ``optimism`` its expected size for ``queries`` looks.
+    the model and only ever quoted beside an honest one, ``optimism`` its expected size for ``queries`` looks.
     """
     cross = score if isinstance(score, CrossFit) else None
     final = score.as_score() if isinstance(score, CrossFit) else score
@@ -160,13 +163,14 @@ def _score_notes(
         rows = chosen_on.rows if chosen_on is not None else score.rows if score is not None else 0
         on = f" on {rows} rows" if rows else ""
         notes.append(
-            f"the validation rows were looked at {queries} times: the best of so many is expected to look better "
-            f"than it is by {_number(optimism)}{on}"
+            f"the validation rows were looked at {queries} times: the best of so many is expected to "
+            f"look better than it is by {_number(optimism)}{on}"
         )
     honest = score is not None and isfinite(score.value) and not score.optimistic
     if chosen_on is not None and honest and isfinite(chosen_on.value):
         notes.append(
-            f"on the {chosen_on.rows} rows that chose the model the score is {_number(chosen_on.value)}: optimistic"
+            f"on the {chosen_on.rows} rows that chose the model the score is {_number(chosen_on.value)}: "
+            "optimistic"
         )
     if cross is not None:
         notes.append("give a test file or --holdout for a score on rows that chose nothing")
@@ -186,7 +190,7 @@ def _advice(differences: Sequence[tuple[str, Difference]]) -> list[str]:
             )
         elif name != VALIDATION and each.outcome == "worse":
             lines.append(
-                f"{name} is better by {_number(abs(each.value))} ({_interval(each)}): prefer it to this search"
+                f"{name} is better by {_number(abs(each.value))} ({_interval(each)}): prefer it to this"
             )
     return lines
 
@@ -244,15 +248,10 @@ def rows_or_budget(
     told = ", ".join(f"twice the {what} {_number(gain)}" for what, gain in gains.items())
     start = f"expected gain in {metric.name} by extrapolation: {told}"
     if max(gains.values()) <= noise:
-        return (
-            f"{start}; both below the noise of {_number(noise)}"
-            if len(gains) > 1
-            else f"{start}; below the noise of {_number(noise)}",
-        )
+        return (f"{start}; that is below the noise of {_number(noise)}",)
     if len(gains) == 1:
         return (start,)
-    first = max(gains, key=lambda what: gains[what])
-    return (f"{start}: more {first if first != 'budget' else 'budget'} is worth more",)
+    return (f"{start}: more {max(gains, key=lambda what: gains[what])} is worth more",)
 
 
 def without_source(metric: Metric, name: str, difference: Difference) -> str:

@@ -1,0 +1,425 @@
+"""Do the verdict's intervals and tests keep their word? Coverage by simulation.
+
+    python benchmarks/coverage.py [--full] [--part scores …] [--document]
+
+Seeds are fixed here, before any run; ``--full`` repeats every cell 2,000 times, otherwise 300. A cell fails if its
+coverage is significantly (99 %, one-sided) below 95 %, or its rate of false alarms above 5 %. Writes
+results/coverage.json (cells of other parts stay) and, with ``--document``, the table in docs/verdict.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import binom, norm
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from mixtree.data.sources import Problem, Rows, Sources
+from mixtree.data.synthetic import synthetic
+from mixtree.estimate import hull_test, match_moments
+from mixtree.metrics import ABSOLUTE_LOSS, ACCURACY, AUROC, HAND_TILL, LOG_LOSS, MAE, RMSE, Metric, as_metric
+from mixtree.verdict import cross_fitted, holdout, honest_score, out_of_fold, paired_difference
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results" / "coverage.json"
+DOCUMENT = HERE.parent / "docs" / "verdict.md"
+SEED = 20_241_105
+ROWS = (50, 100, 300)
+FULL, QUICK = 2_000, 300
+POOL = 100_000
+LEVEL, SURE = 0.95, 0.01
+
+_seed = SEED
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One simulated figure: how often a 95 % interval held the truth, or how often a test cried wolf."""
+
+    part: str
+    what: str
+    rows: int
+    hits: int
+    repetitions: int
+    kind: str = "coverage"  # or "false alarms", or "figure": for information
+    more: str = ""
+
+    @property
+    def rate(self) -> float:
+        return self.hits / self.repetitions if self.repetitions else float("nan")
+
+    @property
+    def holds(self) -> bool | None:
+        if self.kind == "coverage":
+            return bool(binom.cdf(self.hits, self.repetitions, LEVEL) >= SURE)
+        if self.kind == "false alarms":
+            return bool(binom.sf(self.hits - 1, self.repetitions, 1.0 - LEVEL) >= SURE)
+        return None
+
+    def as_dict(self) -> dict[str, Any]:
+        counts = {"hits": int(self.hits), "repetitions": int(self.repetitions)}
+        return {**vars(self), **counts, "rate": round(float(self.rate), 4), "holds": self.holds}
+
+
+def stream(*key: object) -> np.random.Generator:
+    """The cell's own random numbers, whatever else is run."""
+    return np.random.default_rng([_seed, zlib.crc32(repr(key).encode())])
+
+
+# ------------------------------------------------------------------------- scores and differences, real models
+
+
+def fitted(problem: Problem, weights: np.ndarray) -> Any:
+    """A linear model on the sources' rows, each source with its weight."""
+    x = np.vstack([part.x for part in problem.sources.rows])
+    y = np.concatenate([part.y for part in problem.sources.rows])
+    each = np.concatenate(
+        [
+            np.full(len(part), weight / len(part))
+            for part, weight in zip(problem.sources.rows, weights, strict=True)
+        ]
+    )
+    model = LogisticRegression(max_iter=500) if problem.sources.classes else Ridge(alpha=1e-3)
+    return model.fit(x, y, sample_weight=each * len(x) + 1e-9)
+
+
+def predict(model: Any, x: np.ndarray) -> np.ndarray:
+    return model.predict_proba(x) if hasattr(model, "predict_proba") else model.predict(x)
+
+
+def balanced(y: np.ndarray, predictions: np.ndarray) -> float:
+    """A user's function: the mean of the classes' shares of rows that were recognised."""
+    right = predictions.argmax(axis=1) == y
+    return float(np.mean([right[y == label].mean() for label in np.unique(y)]))
+
+
+USER = as_metric(balanced, classes=2, higher_is_better=True, name="a user's function")
+
+
+def scores(repetitions: int) -> Iterator[Cell]:
+    """Linear models trained on mixtures; the target's population is a pool of 100,000 rows, the truth is its score."""
+    for classes, metrics in ((2, (AUROC, ACCURACY, LOG_LOSS)), (4, (HAND_TILL,)), (0, (MAE, RMSE))):
+        for hull in ("inside", "outside"):
+            problem = synthetic(
+                sources=3,
+                rows=1000,
+                validation=1,
+                test=POOL,
+                classes=classes,
+                hull=hull,
+                alpha=[0.7, 0.2, 0.1],
+                seed=11,
+            )
+            assert problem.test is not None
+            y = problem.test.y
+            pair = [
+                predict(fitted(problem, np.array(w)), problem.test.x) for w in ((0.7, 0.2, 0.1), (1 / 3,) * 3)
+            ]
+            for metric in metrics:
+                yield from both(metric, y, pair, f"{metric.name}, {hull} the hull", repetitions)
+
+
+def both(
+    metric: Metric, y: np.ndarray, pair: list[np.ndarray], what: str, repetitions: int
+) -> Iterator[Cell]:
+    """Cells of one score and of one paired difference at every number of rows."""
+    truth = [metric(y, each) for each in pair]
+    for n in ROWS:
+        rng = stream("scores", what, n)
+        hits, gaps, answered, compared, widths = 0, 0, 0, 0, []
+        for seed in range(repetitions):
+            rows = rng.choice(len(y), size=n, replace=False)
+            one, two = pair[0][rows], pair[1][rows]
+            score = honest_score(metric, y[rows], one, rows_role="test", seed=seed)
+            difference = paired_difference(metric, y[rows], one, two, seed=seed)
+            if np.isfinite(score.value):
+                answered += 1
+                hits += score.low <= truth[0] <= score.high
+                widths.append(score.high - score.low)
+            if np.isfinite(difference.value):
+                compared += 1
+                gaps += difference.low <= truth[0] - truth[1] <= difference.high
+        yield Cell(
+            "score", f"{what} ({truth[0]:.3g})", n, hits, answered, more=f"mean width {np.mean(widths):.3g}"
+        )
+        yield Cell("difference", f"{what} ({truth[0] - truth[1]:+.2g})", n, gaps, compared)
+
+
+# ------------------------------------------------------------------------------------- hard cases, drawn directly
+
+
+def two_scores(rng: np.random.Generator, count: int, share: float, areas: tuple[float, float], alike: float):
+    """Labels and two correlated scores with these areas under the curve, as probabilities."""
+    y = (rng.random(count) < share).astype(np.int64)
+    common = np.sqrt(alike) * rng.standard_normal(count)
+    pair = []
+    for area in areas:
+        logits = common + np.sqrt(1 - alike) * rng.standard_normal(count) + ndtri(area) * np.sqrt(2.0) * y
+        p = norm.cdf(logits)
+        pair.append(np.column_stack([1.0 - p, p]))
+    return y, pair
+
+
+def overconfident(rng: np.random.Generator, count: int):
+    """Labels with probabilities whose logits are twice and once what they should be."""
+    logits = 1.5 * rng.standard_normal(count)
+    y = (rng.random(count) < 1 / (1 + np.exp(-logits))).astype(np.int64)
+    chances = [1 / (1 + np.exp(-scale * logits)) for scale in (2.0, 1.0)]
+    return y, [np.column_stack([1 - p, p]) for p in chances]
+
+
+def heavy(rng: np.random.Generator, count: int):
+    """Errors with a log-normal tail."""
+    common = 0.5 * rng.standard_normal(count)
+    pair = [np.exp(common + 0.87 * rng.standard_normal(count)) for _ in range(2)]
+    return np.zeros(count), pair
+
+
+def hard(repetitions: int) -> Iterator[Cell]:
+    """Rare positives, areas near 1, overconfident probabilities, heavy tails."""
+    cases: list[tuple[str, Metric, Callable[[np.random.Generator], Any]]] = [
+        ("auroc, 10 % positives", AUROC, lambda rng: two_scores(rng, POOL, 0.1, (0.85, 0.8), 0.8)),
+        ("auroc near 1", AUROC, lambda rng: two_scores(rng, POOL, 0.5, (0.98, 0.96), 0.8)),
+        ("auroc near 1, 20 % positives", AUROC, lambda rng: two_scores(rng, POOL, 0.2, (0.97, 0.97), 0.8)),
+        ("log-loss, overconfident", LOG_LOSS, lambda rng: overconfident(rng, POOL)),
+        ("absolute loss, log-normal", ABSOLUTE_LOSS, lambda rng: heavy(rng, POOL)),
+    ]
+    for what, metric, draw in cases:
+        y, pair = draw(stream("population", what))
+        yield from both(metric, y, pair, what, repetitions)
+
+
+def user(repetitions: int) -> Iterator[Cell]:
+    """A function of which nothing is known: the bias-corrected bootstrap."""
+    y, pair = two_scores(stream("population", "user"), POOL, 0.4, (0.85, 0.8), 0.8)
+    yield from both(USER, y, pair, "balanced accuracy as a user's function", repetitions)
+
+
+# ------------------------------------------------------------------------------------------------ the mixture
+
+
+def mixtures(repetitions: int) -> Iterator[Cell]:
+    """Intervals of every weight, and the joint region, in the hull; a new problem every time."""
+    for classes in (2, 0):
+        for n in ROWS:
+            hits, joint = 0, 0
+            for number in range(repetitions):
+                seed = int(stream("alpha", classes, n, number).integers(2**31))
+                problem = synthetic(rows=1000, validation=n, test=1, features=5, classes=classes, seed=seed)
+                assert problem.alpha is not None
+                estimate = match_moments(problem.sources)
+                # One weight per problem, so that repetitions are independent.
+                source = number % len(problem.alpha)
+                hits += bool(estimate.low[source] <= problem.alpha[source] <= estimate.high[source])
+                joint += estimate.contains(problem.alpha)
+            kind = f"{classes} classes" if classes else "regression"
+            yield Cell("mixture", f"one weight, {kind}", n, hits, repetitions)
+            yield Cell("mixture", f"joint region, {kind}", n, joint, repetitions)
+
+
+def hulls(repetitions: int) -> Iterator[Cell]:
+    """Rejections of the hull test inside (false) and outside (right)."""
+    for hull, kind in (("inside", "false alarms"), ("outside", "figure")):
+        for n in ROWS:
+            count = repetitions if kind == "false alarms" else min(repetitions, QUICK)
+            rejected = 0
+            for number in range(count):
+                seed = int(stream("hull", hull, n, number).integers(2**31))
+                problem = synthetic(rows=1000, validation=n, test=1, features=5, hull=hull, seed=seed)
+                rejected += hull_test(problem.sources, repetitions=199, seed=seed).inside is False
+            yield Cell("hull", f"rejected, target {hull}", n, rejected, count, kind)
+
+
+# ------------------------------------------------------------------------------------- the choice of the model
+
+
+def equal_sources(rng: np.random.Generator, n: int, *, test: int = 0) -> tuple[Sources, Rows | None]:
+    """Three sources and a target that are all the same distribution, and test rows of it."""
+    slope = rng.standard_normal(5)
+
+    def draw(count: int) -> Rows:
+        x = rng.standard_normal((count, 5))
+        return Rows(x, (x @ slope + rng.logistic(size=count) > 0).astype(np.int64))
+
+    sources = Sources(("a", "b", "c"), tuple(draw(200) for _ in range(3)), draw(n), 2)
+    return sources, draw(test) if test else None
+
+
+def least_squares(sources: Sources, mixture: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A tiny model trained on 200 rows drawn from the mixture."""
+    counts = rng.multinomial(200, mixture)
+    parts = [part.take(rng.integers(len(part), size=c)) for part, c in zip(sources.rows, counts, strict=True)]
+    x, y = np.vstack([part.x for part in parts]), np.concatenate([part.y for part in parts])
+    return np.linalg.solve(x.T @ x + np.eye(x.shape[1]), x.T @ (2.0 * y - 1.0))
+
+
+def chances(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    p = 1 / (1 + np.exp(-2.0 * (x @ weights)))
+    return np.column_stack([1 - p, p])
+
+
+def equals(repetitions: int) -> Iterator[Cell]:
+    """How often the best of 20 mixtures is called better than uniform where all sources are the same.
+
+    Below 150 rows compared out of fold, above on the slice kept aside.
+    """
+    for metric in (AUROC, LOG_LOSS):
+        for n in ROWS:
+            rng, false, naive = stream("equal", metric.name, n), 0, 0
+            for seed in range(repetitions):
+                sources, held = holdout(equal_sources(rng, n)[0], seed=seed)
+                models = [least_squares(sources, rng.dirichlet(np.ones(3)), rng) for _ in range(20)]
+                uniform = least_squares(sources, np.full(3, 1 / 3), rng)
+                x, y = sources.validation.x, sources.validation.y
+                told = {i: chances(x, model) for i, model in enumerate(models)}
+                scored = [metric.signed(metric(y, each)) for each in told.values()]
+                best = int(np.argmin(scored))
+                if held is None:
+                    composite = out_of_fold(metric, y, told, seed=seed)
+                    difference = paired_difference(metric, y, composite, chances(x, uniform), seed=seed)
+                else:
+                    pair = chances(held.x, models[best]), chances(held.x, uniform)
+                    difference = paired_difference(metric, held.y, *pair, seed=seed)
+                same = paired_difference(metric, y, told[best], chances(x, uniform), seed=seed)
+                false += difference.outcome == "better"
+                naive += same.outcome == "better"
+            how = "holdout" if n >= 150 else "out of fold"
+            more = f"on the rows that chose: {naive / repetitions:.3f}"
+            what = f"“better than uniform”, all sources equal, {metric.name}, {how}"
+            yield Cell("claim", what, n, false, repetitions, "false alarms", more)
+
+
+def bias(repetitions: int) -> Iterator[Cell]:
+    """The quoted score less the chosen model's score on 10,000 test rows, the best of 30 much alike nodes."""
+    ways = ("on the rows that chose", "cross-fitted", "holdout")
+    for n in ROWS:
+        rng = stream("bias", n)
+        gaps: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+        for seed in range(repetitions):
+            sources, test = equal_sources(rng, n, test=10_000)
+            kept, held = holdout(sources, 0.25, seed=seed)
+            assert test is not None and held is not None
+            models = [least_squares(sources, rng.dirichlet(np.ones(3)), rng) for _ in range(30)]
+            best, told = chosen(models, sources.validation)
+            true, y = AUROC(test.y, chances(test.x, models[best])), sources.validation.y
+            error = AUROC.standard_error(y, told[best])
+            gaps[ways[0]].append((AUROC(y, told[best]) - true, error))
+            gaps[ways[1]].append((cross_fitted(AUROC, y, told, seed=seed).value - true, error))
+            best, _ = chosen(models, kept.validation)
+            given, true = chances(held.x, models[best]), AUROC(test.y, chances(test.x, models[best]))
+            gaps[ways[2]].append((AUROC(held.y, given) - true, AUROC.standard_error(held.y, given)))
+        for way, found in gaps.items():
+            off, errors = np.array(found).T
+            size, sure = off.mean() / np.nanmean(errors), off.std() / np.sqrt(len(off)) / np.nanmean(errors)
+            more = f"bias {size:+.3f} ± {sure:.3f} standard errors of the score"
+            yield Cell("bias", f"quoted AUROC, {way}", n, 0, len(off), "figure", more)
+
+
+def chosen(models: list[np.ndarray], rows: Rows) -> tuple[int, dict[int, np.ndarray]]:
+    """The best model on these rows, and all models' predictions for them."""
+    told = {i: chances(rows.x, model) for i, model in enumerate(models)}
+    return max(told, key=lambda i: AUROC(rows.y, told[i])), told
+
+
+PARTS: dict[str, Callable[[int], Iterator[Cell]]] = {
+    "scores": scores,
+    "hard": hard,
+    "user": user,
+    "mixtures": mixtures,
+    "hulls": hulls,
+    "equals": equals,
+    "bias": bias,
+}
+
+
+# ------------------------------------------------------------------------------------------------ the document
+
+
+def table(cells: list[dict[str, Any]]) -> str:
+    """The cells as a table, one line per figure, its numbers of rows beside each other."""
+    lines: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
+    for cell in cells:
+        lines.setdefault((cell["part"], cell["what"].split(" (")[0]), {})[cell["rows"]] = cell
+    out = [
+        "| part | what | " + " | ".join(f"n = {n}" for n in ROWS) + " |",
+        "| --- | --- |" + " --- |" * len(ROWS),
+    ]
+    for (part, what), found in lines.items():
+        out.append(f"| {part} | {what} | " + " | ".join(entry(found.get(n)) for n in ROWS) + " |")
+    judged = [cell for cell in cells if cell["holds"] is not None]
+    failed = [cell for cell in judged if not cell["holds"]]
+    least = min(cell["repetitions"] for cell in judged)
+    head = (
+        f"{len(judged) - len(failed)} of {len(judged)} cells hold, each simulated at least {least:,} times. "
+        "Coverage of 95 % intervals, or the rate of false alarms of a test at 5 %; **bold** where it is "
+        "significantly (99 %) on the wrong side."
+    )
+    return f"{head}\n\n" + "\n".join(out)
+
+
+def entry(cell: dict[str, Any] | None) -> str:
+    if cell is None:
+        return "–"
+    if cell["part"] == "bias":
+        return str(cell["more"]).removeprefix("bias ").removesuffix(" standard errors of the score") + " se"
+    text = f"{100 * cell['rate']:.1f} %"
+    return text if cell["holds"] is not False else f"**{text}**"
+
+
+def write_document(cells: list[dict[str, Any]], path: Path = DOCUMENT) -> None:
+    """Put the table between its marks."""
+    text = path.read_text(encoding="utf-8")
+    start, end = "<!-- coverage: written by benchmarks/coverage.py -->", "<!-- end of coverage -->"
+    before, rest = text.split(start)
+    after = rest.split(end)[1]
+    path.write_text(f"{before}{start}\n\n{table(cells)}\n\n{end}{after}", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Coverage of the verdict's intervals by simulation.")
+    parser.add_argument("--full", action="store_true", help=f"{FULL} repetitions of every cell, not {QUICK}")
+    parser.add_argument("--repetitions", type=int, help="another number of them")
+    parser.add_argument("--part", nargs="*", choices=PARTS, default=list(PARTS), help="which simulations")
+    parser.add_argument("--document", action="store_true", help="write the table into docs/verdict.md")
+    parser.add_argument("--seed", type=int, default=SEED, help="the published figures are those of the default")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    global _seed
+    _seed = arguments.seed
+    repetitions = arguments.repetitions or (FULL if arguments.full else QUICK)
+    for name in arguments.part:
+        started, cells = time.perf_counter(), []
+        for cell in PARTS[name](repetitions):
+            cells.append({"simulation": name, **cell.as_dict()})
+            mark = "FAILS" if cell.holds is False else ""
+            line = f"{cell.part:<11}{cell.what:<62}{cell.rows:>5} {cell.rate:.3f} {mark:<6}{cell.more}"
+            print(line, flush=True)
+        print(f"-- {name}: {time.perf_counter() - started:.0f} s", flush=True)
+        merge(arguments.results, name, cells)
+    if arguments.document:
+        write_document(json.loads(arguments.results.read_text(encoding="utf-8")))
+
+
+def merge(path: Path, name: str, cells: list[dict[str, Any]]) -> None:
+    """Put one simulation's cells into the file; it is read just before, since several may run side by side."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    old = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    rest = [cell for cell in old if cell["simulation"] != name]
+    merged = sorted(rest + cells, key=lambda cell: list(PARTS).index(cell["simulation"]))
+    path.write_text(json.dumps(merged, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
