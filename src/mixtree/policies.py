@@ -91,7 +91,7 @@ class Scripted(ABC):
         self._ledger.record(trial, evaluation)
 
     def best(self) -> Node:
-        if self._result is not None:
+        if self._result is not None and not self._result.diverged:
             return self._result
         finite = [node for node in self.tree.values() if not node.diverged]
         if not finite:

@@ -30,13 +30,16 @@ def arena(
     out: Annotated[
         Path, typer.Option(help="Folder for runs and report; what is there is not run again.")
     ] = Path("mixtree-arena"),
+    docs: Annotated[
+        Path | None, typer.Option(help="Write policies.md into this folder too.", show_default="no")
+    ] = None,
 ) -> None:
     """Compare methods over the arena's tasks: tables, mean ranks, worst regret, paired intervals."""
     from rich.console import Console
 
     from mixtree.errors import InputError
     from mixtree.experiments.arena import METHODS, score, standings, train
-    from mixtree.experiments.arenareport import write_report
+    from mixtree.experiments.arenareport import write_policies, write_report
     from mixtree.experiments.parallel import Crew
     from mixtree.experiments.tasks import tasks
 
@@ -48,11 +51,13 @@ def arena(
             f"no task's name holds {only!r}; the tasks are {', '.join(each.name for each in tasks())}"
         )
     names = [name.strip() for name in methods.split(",")] if methods else list(METHODS)
-    errors = Console(stderr=True)
+    errors = Console(stderr=True, emoji=False)
     with Crew(workers) as crew:
         train(out, chosen, names, seeds=seeds, crew=crew, say=lambda line: errors.print(line, style="dim"))
         scores = score(out, chosen, seeds=seeds, crew=crew)
     files = write_report(out, scores, chosen)
+    if docs is not None:
+        files.append(write_policies(docs, scores, chosen))
     for each in standings(scores):
         typer.echo(f"{each.method:<28} mean rank {each.rank:5.2f}   worst regret {each.worst_regret:5.2f} sd")
     typer.echo(f"written: {', '.join(str(file) for file in files)}")

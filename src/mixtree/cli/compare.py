@@ -62,7 +62,7 @@ def compare(tables: list[Path], values: Values) -> None:
     data = [scaled(each, given, scale)[0] for each in data]
     prepared = prepare(data[0].problem_sources, options)
     data = [testable(each, prepared.chosen.metric) for each in data]
-    print_plan(Console(stderr=True), data[0], prepared)
+    print_plan(Console(stderr=True, emoji=False), data[0], prepared)
     chosen, setting = prepared.chosen, make_setting(data[0].problem_sources, options, prepared.chosen)
     names = data[0].problem_sources.names
     algorithms = _algorithms(values.get("algorithms"), names)
@@ -83,7 +83,7 @@ def compare(tables: list[Path], values: Values) -> None:
     if values.get("json"):
         typer.echo(json.dumps(_as_json(runs, summaries, chosen)))
     else:
-        _print(Console(), summaries, chosen.metric.name, tested=data[0].test is not None)
+        _print(Console(emoji=False), summaries, chosen.metric.name, tested=data[0].test is not None)
 
 
 def _algorithms(text: str | None, names: tuple[str, ...]) -> list[str]:

@@ -36,7 +36,7 @@ def demo(
     from mixtree.experiments.demo import demo_algorithms, run_demo
     from mixtree.experiments.output import write_comparison
 
-    console = Console()
+    console = Console(emoji=False)
     algorithms = demo_algorithms(target)
     with ComparisonProgress(len(algorithms) * seeds * budget) as progress:
         runs, summaries = run_demo(

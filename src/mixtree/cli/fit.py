@@ -111,7 +111,7 @@ def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_da
     data, options, scale = scaled(data, fit_options(values, init=arrays), _scale_of(values))
     prepared = prepare(data.problem_sources, options)
     data = testable(data, prepared.chosen.metric)
-    console = Console(stderr=True)
+    console = Console(stderr=True, emoji=False)
     print_plan(console, data, prepared)
     if place is None:
         if values.get("json"):

@@ -81,7 +81,7 @@ FITTING = (
         "use_target_rows",
         str,
         "May the target's rows be trained on: never or auto.",
-        "never",
+        "auto for policy auto, else never",
         metavar="never|auto",
     ),
     Flag("time_limit", str, "Stop after this long: 90s, 10m, 2h.", "none", metavar="T"),

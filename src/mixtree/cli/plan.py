@@ -100,7 +100,7 @@ def _from_tables(tables: list[Path], values: Values) -> _Question:
         raise InputError(f"the commit share must be at least 0 and below 1; got {commit}")
     options = fit_options({name: value for name, value in values.items() if name in (*_SHARED, "metric")})
     data = load_tables(table_spec(tables, values), seed=options.seed)
-    errors, sources = Console(stderr=True), data.problem_sources
+    errors, sources = Console(stderr=True, emoji=False), data.problem_sources
     print_warnings(errors, data.warnings)
     # With a time the budget is what is asked for, so nothing can be checked against it yet.
     chosen = choose(options if limit is None else replace(options, budget=None, steps=None), sources)
@@ -137,7 +137,7 @@ def _print(found: Plan) -> None:
     from rich.table import Table
 
     # What is piped into a file is not cut at 80 characters.
-    console = Console() if sys.stdout.isatty() else Console(width=120)
+    console = Console(emoji=False) if sys.stdout.isatty() else Console(width=120)
     count = "1 source" if found.sources == 1 else f"{found.sources} sources"
     lines = [f"{found.budget} steps on {count}, commit share {found.commit:g}"]
     if found.pace is not None:

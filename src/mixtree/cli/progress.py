@@ -70,7 +70,7 @@ class _Bar(ABC):
     def __init__(
         self, description: str, total: int, *, console: Console | None = None, interval: float = 30.0
     ) -> None:
-        self._console = console or Console(stderr=True)
+        self._console = console or Console(stderr=True, emoji=False)
         self._live = self._console.is_interactive or self._console.is_jupyter
         self._interval, self._written = interval, time.monotonic()
         self._description, self._total, self._completed, self._note = description, total, 0, ""

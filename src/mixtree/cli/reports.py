@@ -66,7 +66,7 @@ def print_result(out: Path, about: dict[str, Any], result: Result[Any]) -> None:
     """What was found, for people."""
     from rich.console import Console
 
-    console, metric = Console(), about["metric"]
+    console, metric = Console(emoji=False), about["metric"]
     _line(console, "mixture", ", ".join(f"{name} {weight:.3f}" for name, weight in about["mixture"].items()))
     score = "not available" if about["val_score"] is None else f"{about['val_score']:.4f}"
     _line(console, metric, f"{score} on the validation rows, which chose the mixture (optimistic)")

@@ -100,7 +100,7 @@ def list_studies(url: Where, as_json: Json = False) -> None:
             _short(row["value"]),
             row["updated"],
         )
-    Console().print(table)
+    Console(emoji=False).print(table)
 
 
 def show(url: Where, study: Name = None, as_json: Json = False) -> None:
@@ -115,7 +115,7 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(about))
         return
-    console = Console()
+    console = Console(emoji=False)
     console.print(
         f"[bold]{escape(record.name)}[/bold]: {record.status}, chosen by rule '{record.rule or 'none yet'}'"
     )

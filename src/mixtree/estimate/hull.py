@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
@@ -92,14 +92,14 @@ def hull_prepared(
     equations = prepared.equations(target)
     solution = solve(equations)
     alpha = solution.alpha
-    weighers, makers = _halves(prepared, target)
+    weigh, make, makers = _halves(prepared, equations)
     around = (equations.n * alpha + 2.0 / len(alpha)) / (equations.n + 2.0)
-    factor = scipy.linalg.cholesky(weighers.noise(around), lower=True)
+    factor = scipy.linalg.cholesky(weigh.noise(around), lower=True)
     root = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), lower=True)
     distance = _Distance(root @ equations.means)
     statistic = distance(root @ equations.target)
     edge = distance.corners @ _towards_edge(solution, equations.n)
-    noise = _noise(prepared, makers, equations, alpha, root, repetitions, rng)
+    noise = _noise(prepared, makers, make, alpha, root, repetitions, rng)
     simulated = np.array([distance(edge + gap) for gap in noise])
     p = float((1 + np.count_nonzero(simulated >= statistic)) / (repetitions + 1))
     inside: bool | None = False if p <= level else None
@@ -127,20 +127,26 @@ class _Distance:
         return max(float(point @ point - inner @ inner), 0.0) + float(gap @ gap)
 
 
-def _halves(prepared: Prepared, target: Rows) -> tuple[Equations, list[slice]]:
-    """Equations from the first half of every source's rows, and where the other half is.
+def _halves(prepared: Prepared, equations: Equations) -> tuple[Equations, Equations, list[slice]]:
+    """The equations with covariances of the first half of every source's rows, of the second, and where it is.
 
     Weights look too good on the rows they were computed from: targets made of those would come out too close.
     """
     cuts = [max(1, len(table) // 2) for table in prepared.tables]
-    first = describe(
-        [table[:cut] for table, cut in zip(prepared.tables, cuts, strict=True)],
-        [_normal(share[:cut]) for share, cut in zip(prepared.shares, cuts, strict=True)],
-        prepared.table(target),
-        share_of(target),
-    )
+    first = [slice(cut) for cut in cuts]
     second = [slice(cut % len(table), None) for cut, table in zip(cuts, prepared.tables, strict=True)]
-    return first, second
+    nothing = np.zeros((1, len(equations.target)))
+    halves = [
+        describe(
+            [table[part] for table, part in zip(prepared.tables, parts, strict=True)],
+            [_normal(share[part]) for share, part in zip(prepared.shares, parts, strict=True)],
+            nothing,
+            np.ones(1),
+        )
+        for parts in (first, second)
+    ]
+    weigh, make = (replace(equations, covariances=half.covariances) for half in halves)
+    return weigh, make, second
 
 
 def _normal(share: Floats) -> Floats:
@@ -187,9 +193,10 @@ def _noise(
     for i, (table, share, part) in enumerate(zip(prepared.tables, prepared.shares, makers, strict=True)):
         mine, weight = picks == i, _normal(share[part])
         rows[mine] = start + rng.choice(len(weight), size=np.count_nonzero(mine), p=weight)
-        # Around the whole source's mean: that its second half has another one is not the target's doing.
+        # Around the whole source's mean, and as wide as a source is of which these are a few rows.
         half = table[part]
-        tables.append((half - weight @ half + equations.means[:, i]) @ root.T)
+        wide = 1.0 / np.sqrt(max(1.0 - float(weight @ weight), 0.5))
+        tables.append((wide * (half - weight @ half) + equations.means[:, i]) @ root.T)
         start += len(half)
     everything = np.vstack(tables)
     centre = root @ (equations.means @ alpha)

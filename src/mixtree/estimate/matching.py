@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+import scipy.linalg
+
 from mixtree.data.sources import Rows, Sources
-from mixtree.estimate.moments import Prepared, prepare
-from mixtree.estimate.solve import Estimate, as_estimate, solve
+from mixtree.estimate.moments import Prepared, prepare, share_of
+from mixtree.estimate.solve import Estimate, Floats, as_estimate, describe, solve
 
 
 def match_moments(
@@ -31,8 +34,23 @@ def match_moments(
 
 
 def match_prepared(prepared: Prepared, target: Rows, *, names: tuple[str, ...]) -> Estimate:
-    """The same with the sources' part done before: for many targets of one set of sources."""
-    solution = solve(prepared.equations(target))
+    """The same with the sources' part done before: for many targets of one set of sources.
+
+    The weights of least squares come down to K combinations of the moments, those that tell the sources
+    apart. They look better than they are on the rows that they were computed from; so one half of every
+    source's rows computes them for the other half, and the equations that are solved are those of the other.
+    """
+    table, share = prepared.table(target), share_of(target)
+    alpha = solve(prepared.equations(target)).alpha
+    of_sources = [np.empty((len(rows), max(1, len(names) - 1))) for rows in prepared.tables]
+    of_target = []
+    for fold in (0, 1):
+        held = [np.arange(len(rows)) % 2 == fold for rows in prepared.tables]
+        combine = _combinations(prepared, held, alpha, table, share)
+        for values, rows, mask in zip(of_sources, prepared.tables, held, strict=True):
+            values[mask] = rows[mask] @ combine
+        of_target.append(table @ combine)
+    solution = solve(describe(of_sources, prepared.shares, np.mean(of_target, axis=0), share))
     joint = prepared.basis.labels is not None
     notes = () if joint else ("x alone was matched: what y says about the sources was not used",)
     return as_estimate(
@@ -44,3 +62,18 @@ def match_prepared(prepared: Prepared, target: Rows, *, names: tuple[str, ...]) 
         names=names,
         notes=notes,
     )
+
+
+def _combinations(
+    prepared: Prepared, held: list[np.ndarray], alpha: Floats, table: Floats, share: Floats
+) -> Floats:
+    """(q, K − 1) combinations of the moments that generalised least squares solves for, from rows not held."""
+    learn = [~mask if len(mask) > 1 else np.ones(1, dtype=np.bool_) for mask in held]
+    shares = [part[mask] / part[mask].sum() for part, mask in zip(prepared.shares, learn, strict=True)]
+    equations = describe(
+        [rows[mask] for rows, mask in zip(prepared.tables, learn, strict=True)], shares, table, share
+    )
+    around = (equations.n * alpha + 2.0 / len(alpha)) / (equations.n + 2.0)
+    apart = equations.means - equations.means.mean(axis=1, keepdims=True)
+    combine = scipy.linalg.solve(equations.noise(around) * equations.n, apart, assume_a="pos")
+    return combine[:, : max(1, len(alpha) - 1)]

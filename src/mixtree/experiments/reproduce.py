@@ -21,8 +21,8 @@ from mixtree.experiments.comparison import Rules, Run
 from mixtree.experiments.parallel import Crew
 from mixtree.experiments.specs import Experiment, SettingName
 from mixtree.fingerprint import data_fingerprint
+from mixtree.fitting import MetricObjective
 from mixtree.matching import mmd_mixture
-from mixtree.metrics import Metric
 from mixtree.search import Search
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Mixture
@@ -84,25 +84,6 @@ def grid(budget: int, points: int = GRID) -> tuple[int, ...]:
     (200, 400, 600)
     """
     return tuple(round(budget * number / points) for number in range(1, points + 1))
-
-
-@dataclass(frozen=True, slots=True)
-class MetricObjective:
-    """What the search minimises in the authors' scripts: the metric on validation rows, negated if higher
-    is better."""
-
-    metric: Metric
-    y: NDArray[Any]
-
-    def __call__(self, evaluation: Evaluation) -> Evaluation:
-        assert evaluation.predictions is not None
-        value = self.metric.signed(self.metric(self.y, evaluation.predictions))
-        error = self.metric.standard_error(self.y, evaluation.predictions)
-        return replace(evaluation, value=value, standard_error=error)
-
-    def describe(self) -> dict[str, Any]:
-        """The metric; the rows are part of the data."""
-        return {"metric": self.metric.name}
 
 
 class _Unfingerprinted:

@@ -1,0 +1,127 @@
+import numpy as np
+import pytest
+
+from mixtree.algorithms import Setting, make_search, training_sources
+from mixtree.data.sources import Rows, Sources
+from mixtree.data.synthetic import synthetic
+from mixtree.errors import InputError, TrainingError
+from mixtree.metrics import as_metric
+from mixtree.policies import FOLDS, fold_rows, with_folds
+from mixtree.study import run
+from mixtree.testing import check_search
+from mixtree.trainer import Evaluation
+from mixtree.trainers.mlp import MlpTrainer
+
+
+def setting(problem, budget=400, **options):
+    sources = problem.sources
+    metric = as_metric("log-loss", classes=sources.classes) if sources.classes else None
+    return Setting(sources.names, sources.sizes, budget, 20, data=sources, metric=metric, **options)
+
+
+def carry_out(problem, budget=400, lr=0.1, hidden=(), **options):
+    told = setting(problem, budget, **options)
+    search = make_search("auto", told)
+    trainer = MlpTrainer(training_sources("auto", told), hidden=hidden, lr=lr)
+    return search, trainer, run(search, trainer, seed=1)
+
+
+@pytest.fixture(scope="module")
+def inside():
+    return synthetic(rows=600, validation=200, test=3000, alpha=[0.85, 0.1, 0.05], seed=2)
+
+
+@pytest.mark.parametrize("budget", [1, 7, 59, 60, 100, 401])
+def test_it_keeps_the_rules_of_a_search_at_any_budget(inside, budget):
+    check_search(lambda: make_search("auto", setting(inside, budget)), budget=budget)
+
+
+def test_all_of_the_budget_is_spent_and_told(inside):
+    search, _, result = carry_out(inside)
+    assert sum(result.spent.values()) <= 400
+    assert result.unspent < 400 * 0.1
+    assert any(note.startswith("mixture:") for note in search.notes)
+
+
+def test_it_finds_a_better_mixture_than_uniform_inside_the_hull(inside):
+    _, trainer, result = carry_out(inside, budget=800)
+    uniform = run(make_search("uniform+decay", setting(inside, 800)), trainer, seed=1)
+    loss = as_metric("log-loss", classes=2)
+    ours, theirs = (
+        loss(inside.test.y, trainer.predict(each.state, inside.test.x)) for each in (result, uniform)
+    )
+    assert ours < theirs
+
+
+def test_target_rows_are_trained_on_only_where_they_help_and_may_be():
+    outside = synthetic(hull="outside", rows=600, validation=300, test=10, seed=4)
+    _, _, result = carry_out(outside, budget=1000)
+    assert result.weights.get("target") == 1.0
+    _, _, never = carry_out(outside, budget=1000, use_target_rows=False)
+    assert "target" not in never.weights
+    assert not {"target", "target folds"} & set(never.spent)
+
+
+def test_folds_part_the_rows_and_are_never_reported(inside):
+    validation = inside.sources.validation
+    folds = fold_rows(validation, 2)
+    assert sorted(np.concatenate(folds).tolist()) == list(range(len(validation)))
+    shares = [validation.y[rows].mean() for rows in folds]
+    assert abs(shares[0] - shares[1]) < 0.05
+    assert len(with_folds(inside.sources)) == len(inside.sources) + FOLDS
+    _, _, result = carry_out(inside)
+    assert not any(name.startswith("target fold") for name in result.weights)
+    assert sum(result.weights.values()) == pytest.approx(1)
+
+
+def test_tiny_validation_sets_one_source_and_twenty_sources():
+    for options in ({"validation": 12}, {"sources": 1, "alpha": [1.0]}, {"sources": 20, "rows": 60}):
+        problem = synthetic(**{"rows": 200, "validation": 40, "test": 10, "seed": 5, **options})
+        _, _, result = carry_out(problem, budget=200)
+        assert np.isfinite(result.value)
+
+
+def test_a_step_size_that_diverges_is_made_smaller():
+    problem = synthetic(classes=0, rows=300, validation=60, test=10, seed=1)
+    search, _, result = carry_out(problem, budget=300, lr=20.0)
+    assert np.isfinite(result.value)
+    assert not search.notes[0].endswith("× 1")
+
+
+def test_single_class_validation_rows_do_not_break_it(inside):
+    rows = inside.sources.validation
+    one = Sources(inside.sources.names, inside.sources.rows, Rows(rows.x, np.zeros_like(rows.y)), 2)
+    told = Setting(one.names, one.sizes, 200, 10, data=one, metric=as_metric("log-loss", classes=2))
+    result = run(make_search("auto", told), MlpTrainer(training_sources("auto", told), hidden=()), seed=0)
+    assert np.isfinite(result.value)
+
+
+def test_bounds_on_weights_are_refused(inside):
+    with pytest.raises(InputError, match="minimum and maximum"):
+        make_search("auto", setting(inside, minimum=[0.1, 0.1, 0.1]))
+
+
+def test_a_resumed_study_ends_the_same(inside, tmp_path):
+    told = setting(inside)
+    trainer = MlpTrainer(training_sources("auto", told), hidden=())
+    whole = run(make_search("auto", told), trainer, seed=3)
+
+    def stop(event):
+        if getattr(event, "spent", 0) > 200:
+            raise RuntimeError("stopped on the way")
+
+    place = {"storage": tmp_path / "study.db", "study": "x", "seed": 3}
+    with pytest.raises(RuntimeError, match="on the way"):
+        run(make_search("auto", told), trainer, listeners=[stop], **place)
+    resumed = run(make_search("auto", told), trainer, resume=True, **place)
+    assert resumed.value == whole.value
+    assert np.array_equal(resumed.state.parameters, whole.state.parameters)
+
+
+def test_everything_diverging_is_told():
+    search = make_search("auto", setting(synthetic(rows=60, validation=30, test=10), 100))
+    while trials := search.ask():
+        for trial in trials:
+            search.tell(trial, Evaluation(float("nan")))
+    with pytest.raises(TrainingError, match="diverged"):
+        search.best()
