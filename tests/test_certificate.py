@@ -9,11 +9,11 @@ from mixtree.bounds import default_rho
 from mixtree.certificate import certificate, certificate_of
 from mixtree.data.synthetic import synthetic
 from mixtree.errors import InputError
-from mixtree.fitting import fit
+from mixtree.fitting import fit, make_options, prepare
 from mixtree.partition import bisect, simplex_root
 from mixtree.search import TreeSearch
-from mixtree.study import stored_tree
-from mixtree.trainer import Evaluation
+from mixtree.study import run, stored_tree
+from mixtree.trainer import Evaluation, Job
 from mixtree.tree import Node
 
 
@@ -209,3 +209,15 @@ def test_a_stored_study_has_a_certificate_and_a_baseline_has_none(tmp_path):
     assert json.loads(json.dumps(found.as_dict(), allow_nan=False))["bound"] == found.bound
     chain = certificate(fit(data, policy="uniform+decay", model="linear", budget=50).tree, sources=3)
     assert chain.bound is None and "No certificate" in chain.sentence
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_no_random_mixture_beats_a_real_run_by_more_than_its_bound(seed):
+    data = synthetic(rows=300, features=5, validation=300, seed=seed).sources
+    prepared = prepare(data, make_options(model="linear", policy="mixmatch-bisect", budget=600, steps=20))
+    result, trainer = run(prepared.search, prepared.trainer, seed=seed), prepared.trainer
+    found = certificate(result.tree, sources=3, best=result.node.path)
+    start, mixtures = trainer.init(seed), np.random.default_rng(seed).dirichlet(np.ones(3), 30)
+    jobs = [Job(start, alpha, result.trained_steps, number) for number, alpha in enumerate(mixtures)]
+    others = [each.value for each in trainer.evaluate(trainer.train(jobs))]
+    assert result.value - min(others) <= found.bound

@@ -18,7 +18,7 @@ class Slow:
         return 0
 
     def train(self, jobs):
-        time.sleep(sum(job.steps for job in jobs) * 0.002)
+        time.sleep(sum(job.steps * (0.002 + 1e-4 * self.grows * job.state) for job in jobs))
         return [job.state + job.steps for job in jobs]
 
     def evaluate(self, states):
@@ -41,6 +41,7 @@ def test_steps_nodes_and_sizes_are_measured():
     assert 0.015 < pace.node_seconds < 0.2
     assert pace.step_bytes == pytest.approx(3.0)
     assert abs(pace.model_bytes - 1000) <= 1
+    assert 1e-4 < pace.step_growth < 2e-3
     assert pace.process_bytes is None or pace.process_bytes > 10**6
 
 
@@ -54,5 +55,5 @@ def test_a_real_trainer_is_measured_and_left_as_it_was(sources, tmp_path, monkey
         data = type(data)(data.names[:1], data.rows[:1], data.validation, data.classes)
     pace = measure(MlpTrainer(data, hidden=(), lr=0.1, batch_size=10), sources, seconds=0.02)
     assert pace.step_seconds > 0 and pace.node_seconds >= 0
-    assert pace.model_bytes > 0 and pace.step_bytes == 0
+    assert pace.model_bytes > 0 and pace.step_bytes == pace.step_growth == 0
     assert list(Path(tmp_path).iterdir()) == []

@@ -33,12 +33,14 @@ class Pace:
     model_bytes: int
     step_bytes: float = 0.0
     """What a model grows by with every step (boosting)."""
+    step_growth: float = 0.0
+    """Seconds by which a step becomes slower with every step that the model has seen (boosting)."""
     process_bytes: int | None = None
     """The most memory that this process has used, data included; None where the system does not say."""
 
-    def seconds(self, steps: int, nodes: int) -> float:
-        """Expected time of so many steps and nodes."""
-        return steps * self.step_seconds + nodes * self.node_seconds
+    def seconds(self, steps: int, nodes: int, *, seen: int) -> float:
+        """Expected time of so many steps and nodes, on models that see at most so many steps each."""
+        return steps * (self.step_seconds + self.step_growth * seen) + nodes * self.node_seconds
 
     def size(self, steps: int) -> int:
         """Bytes of a model that has taken so many steps."""
@@ -56,8 +58,8 @@ def measure(trainer: Trainer[Any], sources: int, *, seed: int = 0, seconds: floa
     start = trainer.init(derive_seed(seed, (), INIT))
     mixture = uniform_mixture(sources)
 
-    def train(steps: int) -> tuple[float, list[Any]]:
-        jobs = [Job(start, mixture, steps, derive_seed(seed, (index,))) for index in range(2)]
+    def train(steps: int, state: Any = start) -> tuple[float, list[Any]]:
+        jobs = [Job(state, mixture, steps, derive_seed(seed, (index,))) for index in range(2)]
         began = time.perf_counter()
         states = trainer.train(jobs)
         return time.perf_counter() - began, states
@@ -72,8 +74,10 @@ def measure(trainer: Trainer[Any], sources: int, *, seed: int = 0, seconds: floa
     step = slope if slope > 0 else taken / (2 * count)
     size = _bytes(trainer.save(runs[0][1][0]))
     grows = max(0.0, (size - _bytes(trainer.save(fresh[0]))) / (count - 1))
+    later = train(count, runs[0][1][0])[0] if grows > 0 else taken
+    slower = max(0.0, later - taken) / (2 * count**2)
     node = _node_seconds(trainer, sources, step, seed)
-    return Pace(step, node, int(size - grows * count), grows, _peak_memory())
+    return Pace(step, node, int(size - grows * count), grows, slower, _peak_memory())
 
 
 def _node_seconds(trainer: Trainer[Any], sources: int, step: float, seed: int) -> float:

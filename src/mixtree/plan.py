@@ -177,14 +177,14 @@ def budget_for(
     def fits(budget: int) -> bool:
         each = steps or recommended_steps(sources, budget, commit=commit)
         expansions = max(0, _search_budget(budget, commit) - each) // (2 * each)
-        return pace.seconds(budget, 1 + 2 * expansions + (commit > 0)) <= seconds
+        return pace.seconds(budget, 1 + 2 * expansions + (commit > 0), seen=budget) <= seconds
 
     low, high = 0, max(1, int(seconds / pace.step_seconds))
     while low < high:  # steps alone never exceed ``high``
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)
     if low < max(1, steps or 1):
-        least = pace.seconds(steps or 1, 1)
+        least = pace.seconds(steps or 1, 1, seen=steps or 1)
         raise InputError(f"{seconds:g} s is too short: one node alone takes about {least:.2g} s here")
     return low
 
@@ -335,7 +335,8 @@ def _priced(each: Purchase, budget: int, commit: float, pace: Pace) -> Purchase:
     disk = each.leaves * pace.size(each.steps * (1 + each.depth[0]))
     disk += committed * pace.size(each.model_steps[0])
     memory = None if pace.process_bytes is None else pace.process_bytes + min(disk, MEMORY_LIMIT)
-    return replace(each, seconds=pace.seconds(used, each.nodes + committed), memory=memory, disk=disk)
+    seconds = pace.seconds(used, each.nodes + committed, seen=each.model_steps[0])
+    return replace(each, seconds=seconds, memory=memory, disk=disk)
 
 
 # -- choosing ------------------------------------------------------------------------------------------------
@@ -347,7 +348,7 @@ def _no_search(sources: int, budget: int, pace: Pace | None, asked: Demand) -> P
         if sources == 1
         else f"{budget} steps do not buy a root and two children: the whole budget trains one model"
     )
-    notes = () if pace is None else (f"expected time: about {pace.seconds(budget, 1):.3g} s",)
+    notes = () if pace is None else (f"expected time: about {pace.seconds(budget, 1, seen=budget):.3g} s",)
     return Plan(
         sources, budget, 0.0, (), Recommendation("none", budget, 0.0, "uniform", (why,)), asked, pace, notes
     )
@@ -426,7 +427,7 @@ def _notes(
     elif steps is not None and steps != chosen.steps:
         notes.append(f"you gave λ = {steps}; the recommended λ is {chosen.steps}")
     if pace is not None and pace.step_bytes > 0:
-        notes.append("the model grows with every step: later steps take longer than the ones that were timed")
+        notes.append("the model grows with every step and slows down: times are rough")
     if pace is not None and pace.node_seconds > chosen.steps * pace.step_seconds:
         notes.append("evaluating and storing nodes takes longer than training them: a larger λ is quicker")
     if pace is not None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import csv
+import doctest
 import json
 import random
+from pathlib import Path
 
 import pytest
 import typer
@@ -130,3 +132,12 @@ def test_nonsense_is_refused(arguments, words):
 def test_nonsense_with_tables_is_refused(tables, arguments, words):
     with pytest.raises(InputError, match=words):
         call(*tables, *arguments)
+
+
+def test_the_page_shows_what_the_command_prints_and_its_example_runs():
+    page = Path(__file__).parents[2] / "docs" / "planning.md"
+    shown = [line[4:].rstrip() for line in page.read_text(encoding="utf-8").splitlines()]
+    printed = [line.rstrip() for line in call("--sources", 4, "--budget", 3000, "--steps", 50).splitlines()]
+    at = shown.index(printed[0])
+    assert shown[at : at + len(printed)] == printed
+    assert doctest.testfile(str(page), module_relative=False, encoding="utf-8").failed == 0
