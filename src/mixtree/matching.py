@@ -46,7 +46,7 @@ def mmd_mixture(sources: Sources, *, seed: int = 0) -> Mixture:
 def _closest(between: Array, towards: Array) -> Mixture:
     """argmin αᵀAα − 2bᵀα over the simplex."""
     # ‖Rα − c‖² with A = RᵀR, Rᵀc = b: non-negative least squares, and a heavy row asks for the sum of 1.
-    upper = np.linalg.cholesky(between + 1e-10 * np.eye(len(between)), upper=True)
+    upper = np.linalg.cholesky(between + 1e-10 * np.eye(len(between))).T
     heavy = 1e3
     system = np.vstack([upper, np.full(len(towards), heavy)])
     alpha, _ = nnls(system, np.append(np.linalg.solve(upper.T, towards), heavy))
