@@ -245,9 +245,7 @@ def hulls(repetitions: int) -> Iterator[Cell]:
 # ------------------------------------------------------------------------------------- the choice of the model
 
 
-def equal_sources(
-    rng: np.random.Generator, n: int, *, test: int = 1
-) -> tuple[Sources, Rows, np.ndarray]:
+def equal_sources(rng: np.random.Generator, n: int, *, test: int = 1) -> tuple[Sources, Rows, np.ndarray]:
     """Three sources and a target that are all the same distribution, test rows of it, and its slope."""
     slope = rng.standard_normal(5)
 
@@ -303,7 +301,9 @@ def equals(repetitions: int) -> Iterator[Cell]:
             yield Cell("claim", what, n, false, repetitions, "false alarms", f"{how}; {more}")
 
 
-def logistic_fits(rng: np.random.Generator, slope: np.ndarray, count: int, *, rows: int = 5_000) -> np.ndarray:
+def logistic_fits(
+    rng: np.random.Generator, slope: np.ndarray, count: int, *, rows: int = 5_000
+) -> np.ndarray:
     """Slopes that logistic regressions on so many rows would find: the truth and their sampling error."""
     x = rng.standard_normal((500, len(slope)))
     p = 1 / (1 + np.exp(-x @ slope))
@@ -403,7 +403,9 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, help="another number of them")
     parser.add_argument("--part", nargs="*", choices=PARTS, default=list(PARTS), help="which simulations")
     parser.add_argument("--document", action="store_true", help="write the table into docs/verdict.md")
-    parser.add_argument("--seed", type=int, default=SEED, help="the published figures are those of the default")
+    parser.add_argument(
+        "--seed", type=int, default=SEED, help="the published figures are those of the default"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     global _seed

@@ -39,8 +39,8 @@ class Pace:
     """The most memory that this process has used, data included; None where the system does not say."""
 
     def seconds(self, steps: int, nodes: int, *, seen: int) -> float:
-        """Expected time of so many steps and nodes, on models that see at most so many steps each."""
-        return steps * (self.step_seconds + self.step_growth * seen) + nodes * self.node_seconds
+        """Expected time of so many steps and nodes, on models that end with so many steps each."""
+        return steps * (self.step_seconds + self.step_growth * seen / 2) + nodes * self.node_seconds
 
     def size(self, steps: int) -> int:
         """Bytes of a model that has taken so many steps."""

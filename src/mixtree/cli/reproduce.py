@@ -39,7 +39,10 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Two repeats, two budgets: a first look.")] = False,
     docs: Annotated[
         Path | None,
-        typer.Option(help="Write reproduction.md and its figures here; with 'all': every setting it shows."),
+        typer.Option(
+            help="Write reproduction.md and its figures here; with 'all': every setting it shows.",
+            show_default="no page",
+        ),
     ] = None,
 ) -> None:
     """Run the paper's experiments again: all algorithms, same budgets, test rows read only at the end.

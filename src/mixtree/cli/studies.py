@@ -108,10 +108,14 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
     from rich.console import Console
     from rich.markup import escape
 
+    from mixtree.certificate import certificate_of
+
     with closing(open_existing(url)) as storage:
         record = pick(storage, study)
         about, tree = summary(storage, record), _tree(storage, record)
         about["events"] = [[each.at, each.kind, each.message] for each in storage.events(record.name)]
+        sure = certificate_of(storage, record)
+    about["certificate"] = None if sure is None else sure.as_dict()
     if as_json:
         typer.echo(json.dumps(about))
         return
@@ -127,6 +131,8 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
             f"mixture: {mixture}\nvalue on the validation rows: {_short(about['value'])}", markup=False
         )
     _print_nodes(console, tree)
+    if sure is not None:
+        console.print(f"certificate: {sure.sentence}", markup=False, highlight=False)
     for at, kind, message in about["events"]:
         console.print(f"{at} {kind}: {message}", style="dim", highlight=False, markup=False)
 

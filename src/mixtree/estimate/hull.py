@@ -9,7 +9,7 @@ import scipy.linalg
 
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import InputError
-from mixtree.estimate.moments import Prepared, prepare, share_of
+from mixtree.estimate.moments import Prepared, prepare
 from mixtree.estimate.solve import Equations, Floats, Solution, describe, nearest_in_hull, solve
 from mixtree.simplex import Mixture
 
@@ -102,13 +102,18 @@ def hull_prepared(
     noise = _noise(prepared, makers, make, alpha, root, repetitions, rng)
     simulated = np.array([distance(edge + gap) for gap in noise])
     p = float((1 + np.count_nonzero(simulated >= statistic)) / (repetitions + 1))
+    strange = 0
+    if prepared.unseen:
+        # Two tests, and a tenth of the level for the second: it has power without end where it has any.
+        strange = prepared.unseen.count(target)
+        p = min(1.0, p / 0.9, 10.0 * prepared.unseen.p(target, alpha))
     inside: bool | None = False if p <= level else None
     power, needed = None, None
-    if inside is None and look_outside:
+    if inside is None and look_outside and prepared.varies:
         critical = float(np.quantile(simulated, 1.0 - level))
         power, needed = _power(equations, alpha, root, noise, critical, rng)
         inside = True if power >= _POWER else None
-    words = _words(inside, p=p, n=len(target), power=power, needed=needed)
+    words = _words(inside, p=p, n=len(target), power=power, needed=needed, strange=strange)
     df = max(0, len(root) - (len(alpha) - 1))
     return HullTest(p, inside, statistic, df, len(root), needed, words, len(target), power)
 
@@ -128,7 +133,7 @@ class _Distance:
 
 
 def _halves(prepared: Prepared, equations: Equations) -> tuple[Equations, Equations, list[slice]]:
-    """The equations with covariances of the first half of every source's rows, of the second, and where it is.
+    """The equations with covariances of the first half of all source rows, of the second, and where it is.
 
     Weights look too good on the rows they were computed from: targets made of those would come out too close.
     """
@@ -263,8 +268,12 @@ def _targets_outside(
     return targets
 
 
-def _words(inside: bool | None, *, p: float, n: int, power: float | None, needed: int | None) -> str:
+def _words(
+    inside: bool | None, *, p: float, n: int, power: float | None, needed: int | None, strange: int
+) -> str:
     chance = f"p = {p:.3f} on {n} target rows"
+    if strange:
+        chance += f", {strange} of them with a class or a value that no source has"
     if inside is False:
         return (
             f"No mixture of the sources reproduces the target ({chance}): gains come from the target's own"
@@ -272,12 +281,12 @@ def _words(inside: bool | None, *, p: float, n: int, power: float | None, needed
         )
     if inside:
         return f"A mixture of the sources can serve this target ({chance})."
+    start = f"These rows cannot tell whether a mixture of the sources can serve the target ({chance}"
+    if power is None:
+        return f"{start})."
     more = (
         f"about {needed} target rows would decide it"
         if needed is not None
         else "with so few source rows no number of target rows would decide it"
     )
-    return (
-        f"These rows cannot tell whether a mixture of the sources can serve the target ({chance}; a target"
-        f" half outside would be noticed {power or 0.0:.0%} of the time): {more}."
-    )
+    return f"{start}; a target half outside would be noticed {power:.0%} of the time): {more}."

@@ -73,6 +73,7 @@ def likely_prepared(ratios: Ratios, target: Rows, *, names: tuple[str, ...]) -> 
         method="maximum likelihood",
         n=len(target),
         names=names,
+        notes=ratios.prepared.notes(names),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import NDArray
 
 from mixtree.data.sources import Rows, Sources
 from mixtree.estimate.moments import Prepared, prepare, share_of
@@ -52,7 +53,9 @@ def match_prepared(prepared: Prepared, target: Rows, *, names: tuple[str, ...]) 
         of_target.append(table @ combine)
     solution = solve(describe(of_sources, prepared.shares, np.mean(of_target, axis=0), share))
     joint = prepared.basis.labels is not None
-    notes = () if joint else ("x alone was matched: what y says about the sources was not used",)
+    notes = prepared.notes(names)
+    if not joint:
+        notes = (*notes, "x alone was matched: what y says about the sources was not used")
     return as_estimate(
         solution.alpha,
         solution.free,
@@ -65,9 +68,9 @@ def match_prepared(prepared: Prepared, target: Rows, *, names: tuple[str, ...]) 
 
 
 def _combinations(
-    prepared: Prepared, held: list[np.ndarray], alpha: Floats, table: Floats, share: Floats
+    prepared: Prepared, held: list[NDArray[np.bool_]], alpha: Floats, table: Floats, share: Floats
 ) -> Floats:
-    """(q, K − 1) combinations of the moments that generalised least squares solves for, from rows not held."""
+    """(q, K − 1) combinations of the moments that generalised least squares uses, from rows not held."""
     learn = [~mask if len(mask) > 1 else np.ones(1, dtype=np.bool_) for mask in held]
     shares = [part[mask] / part[mask].sum() for part, mask in zip(prepared.shares, learn, strict=True)]
     equations = describe(

@@ -16,11 +16,13 @@ from mixtree.data.sources import Rows, Sources
 from mixtree.errors import InputError
 from mixtree.estimate.directions import find_directions
 from mixtree.estimate.solve import Equations, Floats, describe
+from mixtree.estimate.unseen import Unseen
 
 _MOMENTS = 120
 _CLASSES = 10  # indicators of at most so many classes: those whose shares differ most between the sources
 _CLIP = 4.0  # standard deviations: a bounded function's mean is near normal with few rows
 _ROWS, _FEWEST, _TOTAL = 5_000, 1_000, 40_000
+_THIN = 30  # rows of a source below which its means' noise is itself hardly known
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -29,7 +31,7 @@ class Labels:
 
     classes: int
     chosen: NDArray[np.int64]  # classes with an indicator
-    place: tuple[float, float]  # mean and standard deviation of a regression's y
+    place: tuple[float, float]  # middle and spread of a regression's y
     centre: Floats
     spread: Floats
 
@@ -42,8 +44,10 @@ class Labels:
         y = np.concatenate([part.y for part in rows])
         place = (0.0, 1.0)
         if not classes:
-            mean, deviation = _centre(y[:, None].astype(np.float64), shares)
-            place = (float(mean[0]), float(deviation[0]))
+            # The middle two thirds: the mean of a price hangs on a few rows.
+            low, middle, high = np.quantile(y, [0.16, 0.5, 0.84])
+            spread = (high - low) / 2 or float(np.std(y)) or 1.0
+            place = (float(middle), float(spread))
         raw = cls(classes, chosen, place, np.zeros(size), np.ones(size))
         return cls(classes, chosen, place, *_centre(raw._values(y), shares))
 
@@ -105,13 +109,24 @@ class Prepared:
     """The sources in terms of a basis: all that does not depend on the target's rows."""
 
     basis: Basis
-    used: NDArray[np.bool_]  # functions that vary at all
+    used: NDArray[np.bool_]  # functions that vary; should none vary, one that does not
+    varies: bool  # whether any does
     tables: list[Floats]  # their values, one table per source
     shares: list[Floats]  # row weights that sum to 1, one list per source
+    unseen: Unseen
 
     def equations(self, target: Rows) -> Equations:
         """Means of the functions on the sources and on the target."""
         return describe(self.tables, self.shares, self.table(target), share_of(target))
+
+    def notes(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """What a reader should know about the sources."""
+        thin = [
+            f"{name} ({size})"
+            for name, size in zip(names, self.unseen.rows.astype(int), strict=True)
+            if size < _THIN
+        ]
+        return (f"too few rows to rely on the intervals: {', '.join(thin)}",) if thin else ()
 
     def table(self, rows: Rows) -> Floats:
         """The functions' values on these rows."""
@@ -135,6 +150,7 @@ def prepare(sources: Sources, *, joint: bool = True, moments: int | None = None,
     cap = max(wanted, min(5 * len(sources.validation), 4 * _ROWS))
     rows = [part.take(rng.permutation(len(part))[:cap]) for part in sources.rows]
     limit = moments or _limit([len(part) for part in rows])
+    unseen = Unseen.fit(rows, sources.classes)
     labels = Labels.fit(rows, sources.classes) if joint else None
     of_y = 0 if labels is None else len(labels)
     keep = max(1, (limit - of_y) // (1 + of_y))
@@ -148,8 +164,10 @@ def prepare(sources: Sources, *, joint: bool = True, moments: int | None = None,
     basis = Basis.fit(rows, labels, directions, _layer(columns, more, rng))
     tables = [basis(part) for part in rows]
     used = np.ptp(np.vstack(tables), axis=0) > 1e-9
-    used[0] |= not used.any()
-    return Prepared(basis, used, [table[:, used] for table in tables], [share_of(part) for part in rows])
+    varies = bool(used.any())
+    used[0] |= not varies
+    shares = [share_of(part) for part in rows]
+    return Prepared(basis, used, varies, [table[:, used] for table in tables], shares, unseen)
 
 
 def _split(rows: list[Rows]) -> tuple[list[Rows], list[Rows]]:

@@ -23,10 +23,12 @@ from mixtree.verdict.resampling import (
     Bounds,
     Floats,
     bias_corrected,
+    class_scores,
     gap_of_means,
     gap_of_roots,
     mean_of,
     p_value,
+    reaches,
     studentised,
 )
 
@@ -37,6 +39,7 @@ LEVEL = 0.95
 FEW = 20
 """Rows below which no interval's 95 % is to be relied on."""
 
+_EDGE = 3.0  # wrongly ranked pairs below which an area's variance may be small by luck
 _CHOSEN = ("cross-fitted", "validation", "trained")
 
 
@@ -277,27 +280,38 @@ class _Ranks:
 
     def bounds(self, alpha: float) -> tuple[float, float]:
         """A union of two logit intervals; at 0 or 1 what so many independent pairs allow."""
-        if not 1e-12 < self.value < 1.0 - 1e-12 or self.variance <= 0.0:
-            # Class by class, so many rows make independent pairs; all of them are ranked right with a
-            # probability of at most (true area)^pairs.
-            least = float((alpha / 2.0) ** (1.0 / self.pairs))
-            ends = (least, 1.0) if self.value > 0.5 else (0.0, 1.0 - least)
-            return min(ends[0], self.value), max(ends[1], self.value)
-        reach = float(stdtrit(self.freedom, 1.0 - alpha / 2.0))
-        share = self.value * (1.0 - self.value)
+        low, high = self.plain(alpha)
+        if not self.known:
+            return low, high
         pulled = (self.value * self.pairs + 0.5) / (self.pairs + 1.0)
-        wide = pulled * (1.0 - pulled)
-        both = np.array(
-            [
-                logit(centre) + sign * reach * np.sqrt(variance) / slope
-                for centre, variance, slope in (
-                    (self.value, self.variance, share),
-                    (pulled, self.variance * wide / share, wide),
-                )
-                for sign in (-1.0, 1.0)
-            ]
-        )
-        return float(expit(both.min())), float(expit(both.max()))
+        variance = self.variance * pulled * (1.0 - pulled) / (self.value * (1.0 - self.value))
+        other = self._logit(pulled, variance, alpha)
+        return min(low, other[0]), max(high, other[1])
+
+    def plain(self, alpha: float) -> tuple[float, float]:
+        """The logit interval as it is."""
+        if self.known:
+            return self._logit(self.value, self.variance, alpha)
+        # Class by class, so many rows make independent pairs; all of them are ranked right with a
+        # probability of at most (true area)^pairs.
+        least = float((alpha / 2.0) ** (1.0 / self.pairs))
+        low, high = (least, 1.0) if self.value > 0.5 else (0.0, 1.0 - least)
+        return min(low, self.value), max(high, self.value)
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a variance to speak of: none where every pair is ranked alike."""
+        return 1e-12 < self.value < 1.0 - 1e-12 and self.variance > 0.0
+
+    @property
+    def edge(self) -> float:
+        """Pairs that are ranked wrong, or right if that is rarer: few mean that the area is skewed."""
+        return self.pairs * min(self.value, 1.0 - self.value)
+
+    def _logit(self, centre: float, variance: float, alpha: float) -> tuple[float, float]:
+        reach = float(stdtrit(self.freedom, 1.0 - alpha / 2.0))
+        wide = reach * np.sqrt(variance) / (centre * (1.0 - centre))
+        return float(expit(logit(centre) - wide)), float(expit(logit(centre) + wide))
 
 
 def spread(labels: NDArray[Any], terms: Floats, *, widest: float) -> tuple[float, float]:
@@ -332,7 +346,7 @@ def _gap_bounds(
         return "bias-corrected bootstrap", _any_bounds(metric, labels, pair, rng), least
     if _is_area(metric):
         ranks = [_Ranks(metric, labels, each, value) for each, value in zip(pair, values, strict=True)]
-        return "DeLong, paired", _ranks_gap(labels, ranks[0], ranks[1]), 0.0
+        return "DeLong, paired", _ranks_gap(labels, ranks[0], ranks[1], rng), least
     if _is_accuracy(metric):
         return _mcnemar(*(_terms(metric, labels, each) for each in pair))
     one, two = (_columns(metric, labels, each, value) for each, value in zip(pair, values, strict=True))
@@ -344,23 +358,27 @@ def _gap_bounds(
     return "Student's t and bootstrap-t, paired", bounds, least
 
 
-def _ranks_gap(labels: NDArray[Any], one: _Ranks, two: _Ranks) -> Bounds:
-    """DeLong's paired t, and the difference put together from both scores' own intervals (MOVER).
+def _ranks_gap(labels: NDArray[Any], one: _Ranks, two: _Ranks, rng: np.random.Generator) -> Bounds:
+    """DeLong's paired variance, with the wider of Student's t and the bootstrap-t.
 
-    The first alone misses where the areas differ and one is near 1: it is symmetric, the truth is not.
+    Where hardly a row is ranked wrong that variance may be next to nothing by luck. There the difference is
+    also put together from both scores' own intervals (MOVER), which are not symmetric, as the truth is not.
     """
-    gap = one.value - two.value
-    variance, freedom = spread(labels, one.terms - two.terms, widest=2.0 * one.widest)
+    gap, terms = one.value - two.value, one.terms - two.terms
+    variance, freedom = spread(labels, terms, widest=2.0 * one.widest)
+    scores = class_scores([terms[labels == label] for label in np.unique(labels)], rng)
     both = np.sqrt(one.variance * two.variance)
     alike = (one.variance + two.variance - variance) / (2.0 * both) if both > 0.0 else 0.0
     alike = float(np.clip(alike, 0.0, 1.0))
+    skewed = min(one.edge, two.edge) < _EDGE or variance <= 0.0
 
     def bounds(alpha: float) -> tuple[float, float]:
-        reach = float(stdtrit(freedom, 1.0 - alpha / 2.0)) * np.sqrt(variance)
-        (low, high), (other_low, other_high) = one.bounds(alpha), two.bounds(alpha)
-        down = _together(one.value - low, other_high - two.value, alike)
-        up = _together(high - one.value, two.value - other_low, alike)
-        return gap - max(reach, down), gap + max(reach, up)
+        down, up = (reach * np.sqrt(variance) for reach in reaches(scores, freedom, alpha))
+        if skewed:
+            (low, high), (other_low, other_high) = one.plain(alpha), two.plain(alpha)
+            down = max(down, _together(one.value - low, other_high - two.value, alike))
+            up = max(up, _together(high - one.value, two.value - other_low, alike))
+        return float(gap - down), float(gap + up)
 
     return bounds
 

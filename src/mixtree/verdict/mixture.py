@@ -17,9 +17,7 @@ from mixtree.simplex import Mixture
 NOTHING = 0.05
 """A source whose weight is surely below this adds nothing to the target."""
 
-_APART = (
-    2.0  # the split between two sources is this much less known than their sum, if they are interchangeable
-)
+_APART = 2.0  # the split between interchangeable sources is this much less known than their sum
 _UNKNOWN = 0.25  # standard deviation of the split from which it is as good as unknown
 
 
