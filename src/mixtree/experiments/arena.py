@@ -76,7 +76,8 @@ def train(
     work = []
     for task in chosen:
         for seed in seeds_of(task.half, seeds):
-            todo = [name for name in (*methods, REFERENCE) if study_name(task.name, name, seed) not in done]
+            wanted = (*methods, REFERENCE) if task.hull == "inside" else methods
+            todo = [name for name in wanted if study_name(task.name, name, seed) not in done]
             if todo:
                 work.append((folder, task.name, seed, todo))
     say(f"{sum(len(each[3]) for each in work)} runs to do")
@@ -92,8 +93,6 @@ def run_task(folder: Path, name: str, seed: int, methods: Sequence[str]) -> str:
     with closing(open_storage(folder / "study.db")) as storage:
         known = {each.name for each in storage.studies()}
         for method in methods:
-            if method == REFERENCE and problem.alpha is None:
-                continue
             study = study_name(name, method, seed)
             if study in known:  # begun, but not finished: do it again
                 storage.delete(study)
