@@ -9,7 +9,7 @@ import scipy.linalg
 
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import InputError
-from mixtree.estimate.moments import Prepared, prepare
+from mixtree.estimate.moments import THIN, Prepared, prepare
 from mixtree.estimate.solve import Equations, Floats, Solution, describe, nearest_in_hull, solve
 from mixtree.simplex import Mixture
 
@@ -27,7 +27,7 @@ class HullTest:
 
     ``inside`` is False if the test rejects at its level, True if it does not although it would have found a
     target worth knowing about (``power`` ≥ 0.8), None if it cannot tell. Then about ``rows_needed`` target
-    rows would decide it, or, if that is None too, no number of them with so few source rows.
+    rows would decide it, or, if that is None too, no number of them: a source has too few rows.
     ``statistic`` is Hansen's J, ``df`` = ``moments`` − (K − 1) its degrees of freedom, ``n`` counts the
     target's rows. ``power`` is None where the test rejects.
     """
@@ -101,19 +101,21 @@ def hull_prepared(
     edge = distance.corners @ _towards_edge(solution, equations.n)
     noise = _noise(prepared, makers, make, alpha, root, repetitions, rng)
     simulated = np.array([distance(edge + gap) for gap in noise])
-    p = float((1 + np.count_nonzero(simulated >= statistic)) / (repetitions + 1))
+    # Rounding must not tell 0 from 0, should nothing vary.
+    p = float((1 + np.count_nonzero(simulated >= statistic - 1e-9)) / (repetitions + 1))
     strange = 0
     if prepared.unseen:
         # Two tests, and a tenth of the level for the second: it has power without end where it has any.
         strange = prepared.unseen.count(target)
         p = min(1.0, p / 0.9, 10.0 * prepared.unseen.p(target, alpha))
-    inside: bool | None = False if p <= level else None
+    thin = _thin(prepared, alpha, equations.n)
+    inside: bool | None = False if p <= level and not thin else None
     power, needed = None, None
-    if inside is None and look_outside and prepared.varies:
+    if p > level and look_outside and prepared.varies and not thin:
         critical = float(np.quantile(simulated, 1.0 - level))
         power, needed = _power(equations, alpha, root, noise, critical, rng)
         inside = True if power >= _POWER else None
-    words = _words(inside, p=p, n=len(target), power=power, needed=needed, strange=strange)
+    words = _words(inside, p=p, n=len(target), power=power, needed=needed, strange=strange, thin=thin)
     df = max(0, len(root) - (len(alpha) - 1))
     return HullTest(p, inside, statistic, df, len(root), needed, words, len(target), power)
 
@@ -268,8 +270,21 @@ def _targets_outside(
     return targets
 
 
+def _thin(prepared: Prepared, alpha: Mixture, n: float) -> bool:
+    """Whether much of the noise is that of sources with so few rows that it is hardly known itself."""
+    noise = alpha**2 / prepared.unseen.rows
+    return bool(noise[prepared.unseen.rows < THIN].sum() > 0.1 * (1.0 / n + noise.sum()))
+
+
 def _words(
-    inside: bool | None, *, p: float, n: int, power: float | None, needed: int | None, strange: int
+    inside: bool | None,
+    *,
+    p: float,
+    n: int,
+    power: float | None,
+    needed: int | None,
+    strange: int,
+    thin: bool,
 ) -> str:
     chance = f"p = {p:.3f} on {n} target rows"
     if strange:
@@ -282,6 +297,8 @@ def _words(
     if inside:
         return f"A mixture of the sources can serve this target ({chance})."
     start = f"These rows cannot tell whether a mixture of the sources can serve the target ({chance}"
+    if thin:
+        return f"{start}): a source that matters has fewer than {THIN} rows."
     if power is None:
         return f"{start})."
     more = (

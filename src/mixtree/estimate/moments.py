@@ -22,7 +22,7 @@ _MOMENTS = 120
 _CLASSES = 10  # indicators of at most so many classes: those whose shares differ most between the sources
 _CLIP = 4.0  # standard deviations: a bounded function's mean is near normal with few rows
 _ROWS, _FEWEST, _TOTAL = 5_000, 1_000, 40_000
-_THIN = 30  # rows of a source below which its means' noise is itself hardly known
+THIN = 30  # rows of a source below which its means' noise is itself hardly known
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -124,7 +124,7 @@ class Prepared:
         thin = [
             f"{name} ({size})"
             for name, size in zip(names, self.unseen.rows.astype(int), strict=True)
-            if size < _THIN
+            if size < THIN
         ]
         return (f"too few rows to rely on the intervals: {', '.join(thin)}",) if thin else ()
 

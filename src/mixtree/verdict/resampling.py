@@ -85,7 +85,7 @@ def _t_scores(columns: tuple[Floats, ...], linear: Linear, rng: np.random.Genera
 
 
 def class_scores(parts: list[Floats], rng: np.random.Generator) -> Floats:
-    """Bootstrap-t scores, sorted, of the sum over classes of the mean term; ``parts`` are the classes' terms."""
+    """Bootstrap-t scores, sorted, of the sum of the classes' mean terms; ``parts`` are those terms."""
     moved, variance = np.zeros(RESAMPLES), np.zeros(RESAMPLES)
     for terms in parts:
         n = len(terms)

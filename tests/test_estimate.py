@@ -1,0 +1,492 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from mixtree.data.flights import flights
+from mixtree.data.sources import Rows, Sources
+from mixtree.data.synthetic import synthetic
+from mixtree.errors import InputError, TrainingError
+from mixtree.estimate import Estimate, hull_test, match_losses, match_moments, maximum_likelihood
+from mixtree.estimate.hull import hull_prepared
+from mixtree.estimate.likelihood import em
+from mixtree.estimate.matching import match_prepared
+from mixtree.estimate.moments import prepare
+from mixtree.estimate.solve import intervals, on_simplex
+from mixtree.simplex import uniform_mixture
+
+ESTIMATORS = [match_moments, maximum_likelihood]
+
+
+def error(estimate: Estimate, alpha: Any) -> float:
+    return float(np.abs(estimate.alpha - alpha).sum())
+
+
+def well_formed(estimate: Estimate, sources: int) -> None:
+    assert estimate.alpha.shape == estimate.low.shape == estimate.high.shape == (sources,)
+    assert estimate.covariance.shape == (sources, sources)
+    assert np.isfinite(estimate.covariance).all()
+    assert estimate.alpha.min() >= 0 and abs(estimate.alpha.sum() - 1) < 1e-9
+    assert (estimate.low >= 0).all() and (estimate.high <= 1).all()
+    assert (estimate.low <= estimate.alpha).all() and (estimate.alpha <= estimate.high).all()
+
+
+def same(left: Estimate, right: Estimate) -> bool:
+    return all(
+        np.array_equal(getattr(left, name), getattr(right, name)) for name in ("alpha", "low", "high", "free")
+    )
+
+
+# --- the simplex -----------------------------------------------------------------------------------------
+
+
+@given(size=st.integers(1, 12), rank=st.integers(1, 12), seed=st.integers(0, 2**32 - 1))
+def test_least_squares_on_the_simplex_meets_the_optimality_conditions(
+    size: int, rank: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    root = rng.standard_normal((rank, size))
+    gram = root.T @ root + 1e-3 * np.eye(size)
+    right = rng.standard_normal(size) * 3
+    alpha = on_simplex(gram, right)
+    assert alpha.min() >= 0 and abs(alpha.sum() - 1) < 1e-9
+    slope = gram @ alpha - right
+    # At the optimum no weight can be moved to a source with a smaller slope.
+    assert slope[alpha > 1e-7].max() <= slope.min() + 1e-5 * (1 + np.abs(slope).max())
+
+
+@given(
+    free=st.floats(-3, 4, allow_nan=False),
+    deviation=st.floats(1e-6, 10),
+)
+def test_intervals_are_never_empty_and_hold_the_plain_ones(free: float, deviation: float) -> None:
+    low, high = intervals(np.array([free]), np.array([deviation]))
+    held = min(max(free, 0.0), 1.0)
+    assert 0 <= low[0] <= held <= high[0] <= 1
+    plain = np.clip([free - 1.95 * deviation, free + 1.95 * deviation], 0, 1)
+    if free + 1.95 * deviation > 0 and free - 1.95 * deviation < 1:
+        assert low[0] <= plain[0] + 1e-9 and high[0] >= plain[1] - 1e-9
+
+
+@given(rows=st.integers(1, 40), sources=st.integers(1, 8), seed=st.integers(0, 2**32 - 1))
+def test_em_finds_the_maximum_of_the_likelihood(rows: int, sources: int, seed: int) -> None:
+    ratios = np.random.default_rng(seed).exponential(size=(rows, sources)) + 0.01
+    share = np.full(rows, 1 / rows)
+    alpha = em(ratios, share, tolerance=1e-12, rounds=20_000)
+    gain = (share / (ratios @ alpha)) @ ratios  # of moving weight to each source; 1 on the support
+    assert gain.max() < 1 + 5e-3
+    assert abs(alpha @ gain - 1) < 1e-9
+
+
+# --- the estimators --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"informative": False, "classes": 4},
+        {"kind": "neural", "sources": 5},
+        {"classes": 0, "informative": False},
+        {"features": 150},
+        {"classes": 30},
+    ],
+    ids=str,
+)
+def test_they_find_a_known_mixture(estimator: Any, options: dict[str, Any]) -> None:
+    errors, chance = [], []
+    for seed in range(3):
+        problem = synthetic(validation=2000, test=1, seed=seed, **options)
+        estimate = estimator(problem.sources)
+        well_formed(estimate, len(problem.sources))
+        errors.append(error(estimate, problem.alpha))
+        chance.append(float(np.abs(uniform_mixture(len(problem.sources)) - problem.alpha).sum()))
+        assert estimate.contains(problem.alpha) or estimate.distance(problem.alpha) < 25
+    assert np.mean(errors) < 0.25 * np.mean(chance)
+
+
+def test_more_rows_make_the_error_and_the_intervals_smaller() -> None:
+    few, many = (
+        [
+            (estimate, error(estimate, problem.alpha))
+            for problem in (synthetic(validation=rows, test=1, seed=seed) for seed in range(8))
+            for estimate in [match_moments(problem.sources)]
+        ]
+        for rows in (30, 1000)
+    )
+    assert np.mean([value for _, value in many]) < 0.4 * np.mean([value for _, value in few])
+    for (before, _), (after, _) in zip(few, many, strict=True):
+        assert (after.high - after.low).mean() < (before.high - before.low).mean()
+
+
+def test_matching_x_alone_misses_what_only_the_labels_tell() -> None:
+    joint, alone, uniform = [], [], []
+    for seed in range(6):
+        problem = synthetic(informative=False, validation=1000, test=1, seed=seed)
+        joint.append(error(match_moments(problem.sources), problem.alpha))
+        estimate = match_moments(problem.sources, joint=False)
+        alone.append(error(estimate, problem.alpha))
+        uniform.append(float(np.abs(problem.alpha - 1 / 3).sum()))
+        assert any("x alone" in note for note in estimate.notes)
+    assert np.mean(joint) < 0.25 * np.mean(uniform) < np.mean(alone)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    sources=st.integers(1, 6),
+    rows=st.integers(1, 60),
+    validation=st.integers(1, 30),
+    features=st.sampled_from([1, 3, 150]),
+    classes=st.sampled_from([0, 2, 5, 20]),
+    seed=st.integers(0, 1000),
+)
+def test_every_shape_gets_an_answer_and_the_same_one_twice(
+    sources: int, rows: int, validation: int, features: int, classes: int, seed: int
+) -> None:
+    problem = synthetic(
+        sources=sources,
+        rows=rows,
+        validation=validation,
+        features=features,
+        classes=classes,
+        test=1,
+        seed=seed,
+    )
+    for estimator in ESTIMATORS:
+        estimate = estimator(problem.sources, seed=seed)
+        well_formed(estimate, sources)
+        assert same(estimate, estimator(problem.sources, seed=seed))
+    test, again = (hull_test(problem.sources, repetitions=19, seed=seed) for _ in range(2))
+    assert test == again
+    assert 0 < test.p <= 1 and test.words and test.n == validation
+
+
+def test_fifty_sources_and_twenty_rows() -> None:
+    problem = synthetic(sources=50, rows=300, validation=20, test=1)
+    for estimator in ESTIMATORS:
+        well_formed(estimator(problem.sources), 50)
+    test = hull_test(problem.sources, repetitions=99)
+    assert test.inside is None and test.rows_needed is not None and test.rows_needed > 20
+    assert str(test.rows_needed) in test.words
+
+
+def test_sparse_rows_give_what_dense_rows_give() -> None:
+    rng = np.random.default_rng(0)
+    for features in (30, 700):  # few enough to match each, and so many that directions are chosen
+        tables = [rng.random((400, features)) < 0.05 + 0.1 * (np.arange(features) % 3 == i) for i in range(3)]
+        y = rng.integers(0, 2, 400)
+        dense = {f"s{i}": (table.astype(float), y) for i, table in enumerate(tables)}
+        sparse = {name: (scipy.sparse.csr_matrix(x), y) for name, (x, _) in dense.items()}
+        target = np.vstack([tables[0][:30], tables[2][:70]]).astype(float)
+        left = match_moments(Sources.from_dict(dense, (target, y[:100]), classes=2))
+        right = match_moments(
+            Sources.from_dict(sparse, (scipy.sparse.csr_matrix(target), y[:100]), classes=2)
+        )
+        np.testing.assert_allclose(left.alpha, right.alpha, atol=1e-6)
+        np.testing.assert_allclose(left.alpha, [0.3, 0, 0.7], atol=0.1)
+
+
+def test_row_weights_are_respected() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((3000, 3)), rng.integers(0, 2, 3000)
+    # Source "b" is all rows, of which only those right of 0 count.
+    weight = (x[:, 0] > 0).astype(float)
+    left, right = x[x[:, 0] < 0], x[x[:, 0] > 0]
+    target = np.vstack([left[:60], right[:140]])
+    rows = (Rows(left, y[: len(left)]), Rows(x, y, weight))
+    for estimator in ESTIMATORS:
+        found = estimator(Sources(("a", "b"), rows, Rows(target, y[:200]), 2))
+        np.testing.assert_allclose(found.alpha, [0.3, 0.7], atol=0.05)
+    # The target's weights count too: only its rows left of 0 matter here.
+    held = Rows(target, y[:200], (target[:, 0] < 0).astype(float))
+    np.testing.assert_allclose(match_moments(Sources(("a", "b"), rows, held, 2)).alpha, [1, 0], atol=0.05)
+
+
+def test_identical_sources_share_and_nothing_is_known_about_either() -> None:
+    problem = synthetic(sources=2, alpha=[0.9, 0.1], test=1)
+    first, second = problem.sources.rows
+    sources = Sources(("a", "a again", "b"), (first, first, second), problem.sources.validation, 2)
+    estimate = match_moments(sources)
+    assert abs(estimate.alpha[0] - estimate.alpha[1]) < 0.15
+    assert abs(estimate.alpha[2] - 0.1) < 0.1
+    assert estimate.low[0] == 0 and estimate.high[0] > 0.9
+    assert estimate.high[2] < 0.4
+    assert any("a, a again" in note for note in estimate.notes)
+
+
+def test_constant_data_is_answered_in_words() -> None:
+    rows = {name: (np.ones((40, 2)), np.zeros(40, int)) for name in "ab"}
+    sources = Sources.from_dict(rows, (np.ones((5, 2)), np.zeros(5, int)), classes=2)
+    for estimator in ESTIMATORS:
+        estimate = estimator(sources)
+        np.testing.assert_allclose(estimate.alpha, [0.5, 0.5], atol=1e-3)
+        assert (estimate.low == 0).all() and (estimate.high == 1).all()
+        assert any("only 5 target rows" in note for note in estimate.notes)
+    assert hull_test(sources).inside is None
+
+
+def test_one_source_is_certain() -> None:
+    problem = synthetic(sources=1, test=1)
+    for estimator in ESTIMATORS:
+        estimate = estimator(problem.sources)
+        assert estimate.alpha.tolist() == estimate.low.tolist() == estimate.high.tolist() == [1.0]
+        assert estimate.contains(np.ones(1))
+    assert hull_test(problem.sources).inside is True
+    assert hull_test(synthetic(sources=1, hull="outside", test=1).sources).inside is False
+
+
+def test_the_joint_region_holds_the_estimate_and_not_everything() -> None:
+    estimate = match_moments(synthetic(alpha=[0.6, 0.3, 0.1], validation=500, test=1, seed=1).sources)
+    assert estimate.contains(np.array([0.6, 0.3, 0.1]))
+    assert estimate.contains(estimate.alpha)
+    assert not estimate.contains(np.array([0.1, 0.3, 0.6]))
+    assert estimate.distance(np.array([0.0, 0.0, 1.0])) > estimate.distance(np.array([0.5, 0.4, 0.1]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"informative": False, "classes": 4}, {"classes": 0}], ids=str)
+def test_intervals_cover_as_often_as_they_say(options: dict[str, Any]) -> None:
+    covered = []
+    for seed in range(60):
+        problem = synthetic(validation=1, test=150, seed=seed, **options)
+        prepared = prepare(problem.sources)
+        for start in (0, 50, 100):
+            rows = problem.test.take(np.arange(start, start + 50))
+            found = match_prepared(prepared, rows, names=problem.sources.names)
+            covered.append(np.mean((found.low <= problem.alpha) & (problem.alpha <= found.high)))
+    # 180 sets of 3 intervals: 0.95 ± 3 standard errors, which are at most those of 180 single ones.
+    assert np.mean(covered) > 0.95 - 3 * np.sqrt(0.95 * 0.05 / 180)
+
+
+def test_any_classifier_will_do_and_a_useless_one_says_so() -> None:
+    from sklearn.dummy import DummyClassifier
+    from sklearn.naive_bayes import GaussianNB
+
+    problem = synthetic(validation=500, test=1, seed=3)
+    # Naive Bayes is badly calibrated; averaging its scores over held-out rows makes up for it.
+    found = maximum_likelihood(problem.sources, classifier=GaussianNB())
+    assert error(found, problem.alpha) < 0.2
+    useless = maximum_likelihood(problem.sources, classifier=DummyClassifier())
+    np.testing.assert_allclose(useless.alpha, uniform_mixture(3), atol=1e-3)
+    assert (useless.low == 0).all() and (useless.high == 1).all()
+
+
+def test_classifiers_that_cannot_work_are_refused() -> None:
+    class Wrong:
+        def fit(self, x: Any, y: Any) -> Any:
+            return self
+
+        def predict_proba(self, x: Any) -> Any:
+            return np.full((len(x), 7), np.nan)
+
+    sources = synthetic(test=1, rows=50).sources
+    with pytest.raises(InputError, match="predict_proba"):
+        maximum_likelihood(sources, classifier=object())
+    with pytest.raises(TrainingError, match="one finite column per source"):
+        maximum_likelihood(sources, classifier=Wrong())
+
+
+# --- losses ----------------------------------------------------------------------------------------------
+
+
+def models(seed: int, *, alpha: Any, rows: int, count: int = 12) -> tuple[Any, Any]:
+    """Losses of some linear models: means on the sources, and by row on a target of the mixture alpha."""
+    rng = np.random.default_rng(seed)
+    problem = synthetic(sources=3, alpha=alpha, classes=0, validation=rows, test=1, seed=seed)
+    directions = rng.standard_normal((count, 10)) * 0.5
+    target = problem.sources.validation
+    by_source = [[np.mean((part.x @ w - part.y) ** 2) for part in problem.sources.rows] for w in directions]
+    return np.array(by_source), np.array([(target.x @ w - target.y) ** 2 for w in directions])
+
+
+def test_losses_of_models_give_the_mixture() -> None:
+    alpha = [0.5, 0.4, 0.1]
+    errors, wide, covered = [], [], []
+    for seed in range(20):
+        means, losses = models(seed, alpha=alpha, rows=1000)
+        by_row = match_losses(means, losses, source_rows=[2000] * 3)
+        by_mean = match_losses(
+            means, losses.mean(axis=1), standard_errors=losses.std(axis=1) / np.sqrt(1000), rows=1000
+        )
+        well_formed(by_row, 3)
+        well_formed(by_mean, 3)
+        errors.append(error(by_row, alpha))
+        covered.append(np.mean((by_row.low <= alpha) & (alpha <= by_row.high)))
+        wide.append((by_mean.high - by_mean.low).mean() / (by_row.high - by_row.low).mean())
+        assert by_row.n == by_mean.n == 1000
+        assert any("worst case" in note for note in by_mean.notes)
+    assert np.mean(errors) < 0.25
+    assert np.mean(covered) > 0.85
+    assert min(wide) > 1
+
+
+@given(seed=st.integers(0, 2**32 - 1), sources=st.integers(1, 6), extra=st.integers(0, 10))
+def test_exact_losses_give_the_exact_mixture(seed: int, sources: int, extra: int) -> None:
+    rng = np.random.default_rng(seed)
+    means = rng.exponential(size=(sources + extra, sources))
+    alpha = rng.dirichlet(np.ones(sources))
+    found = match_losses(means, means @ alpha, standard_errors=np.full(len(means), 1e-9))
+    if np.linalg.cond(means) < 1e3:
+        np.testing.assert_allclose(found.alpha, alpha, atol=1e-4)
+
+
+def test_diverged_nodes_are_left_out() -> None:
+    means, losses = models(0, alpha=[0.5, 0.4, 0.1], rows=200)
+    broken, by_row = means.copy(), losses.copy()
+    broken[3, 1], by_row[5, 7] = np.nan, np.inf
+    found = match_losses(broken, by_row)
+    keep = np.setdiff1d(np.arange(len(means)), [3, 5])
+    assert same(found, match_losses(means[keep], losses[keep]))
+    assert "2 nodes" in found.notes[0]
+
+
+def test_one_node_says_little_and_says_so() -> None:
+    found = match_losses([[0.2, 0.5, 0.9]], [0.5], standard_errors=[0.01])
+    well_formed(found, 3)
+    assert any("next to nothing" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("means", "target", "options", "words"),
+    [
+        ([0.1, 0.2], [0.1], {"standard_errors": [0.1]}, r"\(nodes, sources\)"),
+        ([[0.1, 0.2]], [0.1, 0.2], {"standard_errors": [0.1]}, "1 nodes"),
+        ([[0.1, 0.2]], [0.1], {}, "standard_errors"),
+        ([[0.1, 0.2]], [[0.1]], {}, "at least 2 target rows"),
+        ([[0.1, 0.2]], [0.1], {"standard_errors": [-1]}, "at least 0"),
+        ([[np.nan, 0.2]], [0.1], {"standard_errors": [1]}, "no node"),
+        ([["a", "b"]], [0.1], {"standard_errors": [1]}, "numbers"),
+        ([[0.1, 0.2]], [0.1], {"standard_errors": [1], "names": ["a"]}, "1 names"),
+        ([[0.1, 0.2]], [[0.1, 0.2]], {"source_rows": [0, 5]}, "source_rows"),
+    ],
+)
+def test_losses_that_cannot_work_are_refused(means: Any, target: Any, options: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        match_losses(means, target, **options)
+
+
+# --- the hull test ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"informative": False, "classes": 4}, {"sources": 10, "classes": 0}, {"features": 150}],
+    ids=str,
+)
+def test_targets_outside_are_found_and_inside_are_not(options: dict[str, Any]) -> None:
+    inside = [hull_test(synthetic(validation=500, test=1, seed=s, **options).sources) for s in range(4)]
+    outside = [
+        hull_test(synthetic(validation=500, test=1, seed=s, hull="outside", **options).sources)
+        for s in range(4)
+    ]
+    assert [test.inside for test in outside] == [False] * 4
+    assert sum(test.inside is True for test in inside) >= 3
+    assert all("No mixture" in test.words and test.power is None for test in outside)
+    for test in inside:
+        assert test.df == test.moments - (options.get("sources", 3) - 1)
+        assert test.inside is not True or "can serve" in test.words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"alpha": [1, 0, 0]},  # on a corner, where textbook critical values reject too often
+        {"sources": 10, "informative": False},
+        {"rows": 60, "classes": 4},
+        {"features": 60, "rows": 300},
+    ],
+    ids=str,
+)
+def test_the_level_holds(options: dict[str, Any]) -> None:
+    rejected = []
+    for seed in range(40):
+        problem = synthetic(validation=1, test=270, seed=seed, **options)
+        prepared = prepare(problem.sources)
+        for start, stop in ((0, 20), (20, 70), (70, 270)):
+            rows = problem.test.take(np.arange(start, stop))
+            found = hull_prepared(prepared, rows, repetitions=19, seed=seed, look_outside=False)
+            rejected.append(found.p <= 0.05)
+    # 120 tests at 5 %: more than so many rejections would happen once in a thousand times.
+    assert sum(rejected) <= binom.isf(0.001, len(rejected), 0.05)
+
+
+def test_too_few_rows_are_undecided_and_the_rows_needed_do_decide() -> None:
+    few = hull_test(synthetic(informative=False, validation=20, test=1, seed=1).sources)
+    assert few.inside is None and few.rows_needed is not None and few.power is not None
+    assert few.power < 0.8 and few.rows_needed > 20
+    enough = hull_test(
+        synthetic(informative=False, validation=int(1.3 * few.rows_needed), test=1, seed=1).sources
+    )
+    assert enough.inside is True
+
+
+def test_a_class_or_a_value_that_no_source_has_is_outside() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((500, 3)), rng.integers(0, 2, 500)
+    x[:, 2] = 0.0
+    rows = {"a": (x, y), "b": (x + [1, 0, 0], y)}
+    target = x[:100].copy()
+    assert hull_test(Sources.from_dict(rows, (target, y[:100]), classes=3)).inside is True
+    labels = np.where(np.arange(100) < 10, 2, y[:100])
+    found = hull_test(Sources.from_dict(rows, (target, labels), classes=3))
+    assert found.inside is False and "10 of them" in found.words
+    target[:10, 2] = 1.0
+    sparse = {name: (scipy.sparse.csr_matrix(part), labels) for name, (part, labels) in rows.items()}
+    for sources in (
+        Sources.from_dict(rows, (target, y[:100]), classes=2),
+        Sources.from_dict(sparse, (scipy.sparse.csr_matrix(target), y[:100]), classes=2),
+    ):
+        assert hull_test(sources).inside is False
+
+
+def test_a_source_of_a_few_rows_is_not_enough_to_reject() -> None:
+    rng = np.random.default_rng(0)
+    rows = {name: (rng.standard_normal((2, 3)), np.zeros(2, int)) for name in "ab"}
+    sources = Sources.from_dict(rows, (rng.standard_normal((50, 3)) + 9, np.zeros(50, int)), classes=2)
+    found = hull_test(sources)
+    assert found.inside is None and "fewer than 30 rows" in found.words
+    assert any("a (2), b (2)" in note for note in match_moments(sources).notes)
+
+
+def test_many_target_rows_are_taken_as_normal() -> None:
+    for hull, expected in (("inside", True), ("outside", False)):
+        problem = synthetic(validation=1500, test=1, hull=hull, seed=2)  # type: ignore[arg-type]
+        assert hull_test(problem.sources).inside is expected
+
+
+def test_flights() -> None:
+    known = flights(target="known")
+    estimate = match_moments(known.sources)
+    assert error(estimate, known.alpha) < 0.25
+    assert error(maximum_likelihood(known.sources), known.alpha) < 0.25
+    assert hull_test(known.sources).inside is True
+    assert hull_test(flights(target="new").sources).inside is False
+
+
+def test_settings_that_cannot_work_are_refused() -> None:
+    sources = synthetic(rows=50, test=1).sources
+    with pytest.raises(InputError, match="level"):
+        hull_test(sources, level=0.0)
+    with pytest.raises(InputError, match="99 repetitions"):
+        hull_test(sources, level=0.01, repetitions=50)
+    with pytest.raises(InputError, match="moments"):
+        match_moments(sources, moments=0)
+
+
+def test_scikit_learn_is_needed_for_the_classifier_only() -> None:
+    code = (
+        "import sys, mixtree.estimate as e; from mixtree.data.synthetic import synthetic;"
+        "s = synthetic(rows=50, test=1).sources; e.match_moments(s); e.hull_test(s);"
+        "sys.exit('sklearn' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

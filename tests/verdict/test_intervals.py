@@ -1,0 +1,260 @@
+"""Scores and paired differences: known answers, agreement of p and interval, and every degenerate case."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binomtest, ttest_1samp
+
+from mixtree.errors import InputError
+from mixtree.metrics import ACCURACY, AUROC, HAND_TILL, LOG_LOSS, MAE, RMSE, Metric, as_metric
+from mixtree.verdict import Difference, corrected, honest_score, paired_difference
+
+METRICS = (ACCURACY, AUROC, LOG_LOSS, HAND_TILL, MAE, RMSE)
+
+
+def problem(metric: Metric, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels and two models' predictions, the first one better."""
+    rng = np.random.default_rng(seed)
+    if metric.task == "regression":
+        y = rng.normal(size=n)
+        return y, y + rng.normal(size=n), y + 1.5 * rng.normal(size=n)
+    classes = 3 if metric is HAND_TILL else 2
+    y = np.arange(n) % classes
+    pair = []
+    for strength in (1.5, 0.5):
+        scores = strength * np.eye(classes)[y] + rng.normal(size=(n, classes))
+        pair.append(np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True))
+    return y, pair[0], pair[1]
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+@pytest.mark.parametrize("n", [50, 300])
+def test_the_interval_holds_the_value_and_shrinks_with_rows(metric: Metric, n: int) -> None:
+    y, one, _ = problem(metric, n)
+    score = honest_score(metric, y, one, rows_role="test")
+    assert score.low < score.value < score.high
+    assert score.value == pytest.approx(metric(y, one))
+    assert (score.rows, score.optimistic, score.notes) == (n, False, ())
+    y, one, _ = problem(metric, 16 * n)
+    wide = honest_score(metric, y, one, rows_role="test")
+    assert (wide.high - wide.low) < 0.5 * (score.high - score.low)
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_twice_the_same_call_is_the_same_answer(metric: Metric) -> None:
+    y, one, two = problem(metric, 60)
+    first, again = (paired_difference(metric, y, one, two, seed=3) for _ in range(2))
+    assert first == again
+
+
+def test_accuracy_is_exact() -> None:
+    y = np.zeros(40, dtype=int)
+    predictions = np.eye(2)[np.r_[np.zeros(31, dtype=int), np.ones(9, dtype=int)]]
+    score = honest_score(ACCURACY, y, predictions, rows_role="holdout")
+    wanted = binomtest(31, 40).proportion_ci(0.95, method="exact")
+    assert (score.low, score.high) == pytest.approx((wanted.low, wanted.high))
+
+
+def test_a_mean_is_never_narrower_than_students_t() -> None:
+    y, one, two = problem(MAE, 80)
+    losses = np.abs(y - one)
+    wanted = ttest_1samp(losses, 0.0).confidence_interval(0.95)
+    score = honest_score(MAE, y, one, rows_role="test")
+    assert score.low <= wanted.low + 1e-12
+    assert score.high >= wanted.high - 1e-12
+    skewed = honest_score(MAE, np.zeros(80), np.exp(one), rows_role="test")
+    assert skewed.high - skewed.value > 1.1 * (skewed.value - skewed.low)  # to the side of the tail
+
+
+def test_the_root_mean_square_is_the_root_of_the_mean_squares_interval() -> None:
+    y, one, _ = problem(RMSE, 70)
+    root = honest_score(RMSE, y, one, rows_role="test", seed=1)
+    plain = honest_score(as_metric("squared-loss", classes=0), y, one, rows_role="test", seed=1)
+    assert (root.low**2, root.high**2) == pytest.approx((plain.low, plain.high))
+
+
+def test_a_perfect_ranking_is_not_taken_for_certainty() -> None:
+    y = np.array([0, 1] * 15)
+    p = np.where(y == 1, 0.9, 0.1) + np.linspace(0, 0.05, 30)
+    score = honest_score(AUROC, y, np.column_stack([1 - p, p]), rows_role="test")
+    assert score.value == score.high == 1.0
+    assert score.low == pytest.approx(0.025 ** (1 / 15))
+    worst = honest_score(AUROC, y, np.column_stack([p, 1 - p]), rows_role="test")
+    assert (worst.value, worst.low, worst.high) == (0.0, 0.0, pytest.approx(1 - score.low))
+
+
+def test_two_perfect_rankings_that_differ_are_not_the_same() -> None:
+    y = np.array([0, 1] * 10)
+    p, q = np.where(y == 1, 0.9, 0.1), np.where(y == 1, 0.8, 0.3)
+    pair = [np.column_stack([1 - each, each]) for each in (p, q)]
+    difference = paired_difference(AUROC, y, *pair)
+    assert difference.value == 0.0
+    assert difference.low < -0.1 and difference.high > 0.1
+    assert difference.p == 1.0
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_identical_predictions_differ_by_nothing(metric: Metric) -> None:
+    y, one, _ = problem(metric, 40)
+    difference = paired_difference(metric, y, one, one.copy())
+    assert (difference.value, difference.low, difference.high, difference.p) == (0.0, 0.0, 0.0, 1.0)
+    assert difference.outcome == "the same"
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_a_clear_winner_is_better_and_the_other_is_worse(metric: Metric) -> None:
+    y, one, two = problem(metric, 500)
+    difference = paired_difference(metric, y, one, two)
+    assert difference.outcome == "better"
+    assert difference.value == pytest.approx(metric(y, one) - metric(y, two))
+    assert difference.p < 0.05
+    assert paired_difference(metric, y, two, one).outcome == "worse"
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 10_000), st.sampled_from(METRICS), st.integers(6, 60), st.floats(0.0, 1.0, allow_nan=False)
+)
+def test_the_interval_and_p_agree_and_swapping_turns_the_sign(
+    seed: int, metric: Metric, n: int, share: float
+) -> None:
+    y, one, other = problem(metric, n, seed)
+    two = share * one + (1.0 - share) * other
+    difference = paired_difference(metric, y, one, two)
+    assert difference.low <= difference.value <= difference.high
+    assert (difference.p <= 0.05) == (not difference.low <= 0.0 <= difference.high)
+    swapped = paired_difference(metric, y, two, one)
+    assert swapped.value == pytest.approx(-difference.value)
+    assert (swapped.value > 0) == (difference.value < 0)
+
+
+def test_mcnemar_is_exact() -> None:
+    y = np.zeros(60, dtype=int)
+    one = np.eye(2)[np.zeros(60, dtype=int)]
+    two = np.eye(2)[np.r_[np.ones(5, dtype=int), np.zeros(55, dtype=int)]]
+    difference = paired_difference(ACCURACY, y, one, two)
+    assert difference.p >= binomtest(0, 5).pvalue  # 0.0625: five rows are not enough
+    assert difference.outcome == "not distinguishable"
+    two = np.eye(2)[np.r_[np.ones(9, dtype=int), np.zeros(51, dtype=int)]]
+    assert paired_difference(ACCURACY, y, one, two).outcome == "better"
+
+
+def test_one_and_the_same_difference_on_every_row() -> None:
+    y = np.arange(12.0)
+    difference = paired_difference(MAE, y, y + 1.0, y + 2.0)
+    assert (difference.value, difference.method) == (-1.0, "sign test")
+    assert difference.outcome == "better"
+    assert paired_difference(MAE, y[:4], y[:4] + 1.0, y[:4] + 2.0).outcome == "not distinguishable"
+
+
+def test_a_loss_on_three_rows_is_wider_than_t_says() -> None:
+    losses = np.zeros(50)
+    losses[:3] = 1.0
+    score = honest_score(MAE, np.zeros(50), losses, rows_role="test")
+    assert score.high > ttest_1samp(losses, 0.0).confidence_interval(0.95).high
+    assert score.high > 0.13
+
+
+def test_holm_adjusts_in_the_order_of_p() -> None:
+    def difference(p: float) -> Difference:
+        return Difference(0.1, 0.01, 0.2, p, 100, "t", True)
+
+    found = corrected([difference(0.04), difference(0.001), difference(0.02)])
+    assert [each.p for each in found] == pytest.approx([0.04, 0.003, 0.04])
+    found = corrected([difference(0.04), difference(0.03)])
+    assert [each.p for each in found] == pytest.approx([0.06, 0.06])
+    assert [each.outcome for each in found] == ["not distinguishable"] * 2
+    unknown = Difference(np.nan, np.nan, np.nan, np.nan, 100, "none", True)
+    assert corrected([difference(0.04), unknown])[0].p == 0.04
+    assert corrected([]) == ()
+
+
+def test_a_users_function_is_bootstrapped() -> None:
+    def median(y: np.ndarray, predictions: np.ndarray) -> float:
+        return float(np.median(np.abs(y - predictions)))
+
+    metric = as_metric(median, classes=0, higher_is_better=False)
+    y, one, two = problem(MAE, 120)
+    score = honest_score(metric, y, one, rows_role="test")
+    assert score.low < score.value < score.high < 2 * score.value
+    assert paired_difference(metric, y, one, two).outcome in ("better", "not distinguishable")
+    assert paired_difference(metric, y, one, y + 9.0).outcome == "better"
+
+
+def test_one_class_is_answered_in_words() -> None:
+    y, predictions = np.ones(30, dtype=int), np.full((30, 2), 0.5)
+    score = honest_score(AUROC, y, predictions, rows_role="test")
+    assert np.isnan([score.value, score.low, score.high]).all()
+    assert "all 30 labels are class 1" in score.notes[0]
+    difference = paired_difference(AUROC, y, predictions, predictions)
+    assert difference.outcome == "unknown"
+    assert honest_score(ACCURACY, y, predictions, rows_role="test").value == 0.0
+
+
+def test_an_absent_class_is_noted() -> None:
+    rng = np.random.default_rng(0)
+    y, predictions = np.arange(40) % 2, rng.dirichlet(np.ones(3), 40)
+    assert "classes 2 have no rows" in honest_score(HAND_TILL, y, predictions, rows_role="test").notes[0]
+
+
+def test_a_class_of_one_row_has_a_wide_interval() -> None:
+    rng = np.random.default_rng(1)
+    y, p = np.r_[1, np.zeros(30, dtype=int)], rng.random(31)
+    score = honest_score(AUROC, y, np.column_stack([1 - p, p]), rows_role="test")
+    assert score.high - score.low > 0.5
+
+
+def test_a_diverged_model_has_no_score() -> None:
+    y, one, _ = problem(MAE, 30)
+    broken = np.full(30, np.nan)
+    score = honest_score(MAE, y, broken, rows_role="test")
+    assert np.isnan(score.value) and "diverged" in score.notes[0]
+    assert paired_difference(MAE, y, one, broken).outcome == "unknown"
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+@pytest.mark.parametrize("n", [3, 6, 19])
+def test_few_rows_are_said_to_be_few(metric: Metric, n: int) -> None:
+    y, one, two = problem(metric, n)
+    score = honest_score(metric, y, one, rows_role="test")
+    assert any(f"only {n} rows" in note for note in score.notes)
+    assert paired_difference(metric, y, one, two).rows == n
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_one_or_two_rows_do_not_fail(n: int) -> None:
+    score = honest_score(MAE, np.zeros(n), np.arange(n) + 1.0, rows_role="test")
+    assert score.low <= score.value <= score.high
+
+
+def test_roles_that_chose_are_optimistic() -> None:
+    y, one, _ = problem(MAE, 30)
+    roles = ("test", "holdout", "nested", "cross-fitted", "validation", "trained")
+    found = [honest_score(MAE, y, one, rows_role=role).optimistic for role in roles]
+    assert found == [False, False, False, True, True, True]
+
+
+def test_bad_input_is_said() -> None:
+    y, one, _ = problem(MAE, 30)
+    with pytest.raises(InputError, match="level"):
+        honest_score(MAE, y, one, rows_role="test", level=1.0)
+    with pytest.raises(InputError, match="not of the same rows"):
+        paired_difference(MAE, y, one, one[:-1])
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_intervals_cover(metric: Metric) -> None:
+    """A rough check of what benchmarks/coverage.py measures: 100 draws of 50 rows from 20,000."""
+    y, one, two = problem(metric, 21_000, seed=5)
+    rng, hits, gaps = np.random.default_rng(7), 0, 0
+    truth, gap = metric(y, one), metric(y, one) - metric(y, two)
+    for seed in range(100):
+        rows = rng.choice(len(y), size=50, replace=False)
+        score = honest_score(metric, y[rows], one[rows], rows_role="test", seed=seed)
+        difference = paired_difference(metric, y[rows], one[rows], two[rows], seed=seed)
+        hits += score.low <= truth <= score.high
+        gaps += difference.low <= gap <= difference.high
+    assert hits >= 86 and gaps >= 86  # 95 expected; fewer than 86 have a chance of 1 in 7,000

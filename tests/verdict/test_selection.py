@@ -1,0 +1,203 @@
+"""Rows kept aside, cross-fitting, optimism, the ladder and the outlook."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mixtree.data.sources import Rows, Sources
+from mixtree.data.synthetic import synthetic
+from mixtree.errors import DataError, InputError
+from mixtree.metrics import AUROC, LOG_LOSS, MAE, as_metric
+from mixtree.verdict import (
+    climbs,
+    cross_fitted,
+    expected_optimism,
+    holdout,
+    ladder,
+    optimism,
+    out_of_fold,
+    outlook,
+    paired_difference,
+)
+
+
+def with_validation(y: np.ndarray, classes: int) -> Sources:
+    x = np.arange(len(y), dtype=float)[:, None]
+    return Sources(("a",), (Rows(x, y),), Rows(x, y), classes)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 400), st.integers(0, 2**20), st.floats(0.05, 0.9), st.sampled_from([0, 2, 5]))
+def test_a_holdout_and_the_rest_are_all_rows(n: int, seed: int, fraction: float, classes: int) -> None:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(classes, size=n) if classes else rng.normal(size=n)
+    try:
+        kept, held = holdout(with_validation(y, classes), fraction, seed=seed)
+    except DataError:
+        assert round(fraction * n) >= n
+        return
+    assert held is not None
+    both = np.concatenate([kept.validation.x, held.x])[:, 0]
+    assert sorted(both) == list(range(n))
+    if fraction * n > 1.5 and n > 3:
+        for label in np.unique(y) if classes else ():
+            if np.sum(y == label) > 1:
+                assert label in kept.validation.y and label in held.y
+
+
+def test_a_holdout_is_stratified_and_seeded() -> None:
+    y = np.repeat([0, 1, 2], [200, 100, 20])
+    sources = with_validation(y, 3)
+    kept, held = holdout(sources, 0.25, seed=1)
+    assert held is not None
+    assert np.abs(np.bincount(held.y) - [50, 25, 5]).max() <= 1
+    again = holdout(sources, 0.25, seed=1)[1]
+    other = holdout(sources, 0.25, seed=2)[1]
+    assert again is not None and other is not None
+    assert np.array_equal(held.x, again.x) and not np.array_equal(held.x, other.x)
+    assert kept.rows is sources.rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "wanted"), [(20, 0), (149, 0), (150, 50), (200, 50), (400, 100), (20_000, 2000)]
+)
+def test_the_default_share_depends_on_the_rows(rows: int, wanted: int) -> None:
+    held = holdout(with_validation(np.arange(rows) % 2, 2), seed=0)[1]
+    assert (0 if held is None else len(held)) == wanted
+
+
+def test_a_holdout_of_nothing_or_everything() -> None:
+    sources = synthetic(validation=30, rows=20, test=1).sources
+    assert holdout(sources, 0.0, seed=0) == (sources, None)
+    with pytest.raises(InputError, match="share"):
+        holdout(sources, 1.0, seed=0)
+    with pytest.raises(DataError, match="leaves none"):
+        holdout(sources, 0.999, seed=0)
+
+
+def noise_nodes(n: int, count: int, seed: int) -> tuple[np.ndarray, dict[int, np.ndarray]]:
+    """Models that know nothing: their true AUROC is 1/2."""
+    rng = np.random.default_rng(seed)
+    y, p = np.arange(n) % 2, rng.random((count, n))
+    return y, {i: np.column_stack([1 - each, each]) for i, each in enumerate(p)}
+
+
+def test_cross_fitting_takes_the_optimism_out() -> None:
+    naive, crossed, made_up, quoted = [], [], [], []
+    for seed in range(30):
+        y, told = noise_nodes(40, 20, seed)
+        found = cross_fitted(AUROC, y, told, seed=seed)
+        naive.append(found.naive)
+        crossed.append(found.value)
+        made_up.append(found.optimism)
+        quoted.append(expected_optimism(AUROC, y, list(told.values())))
+    assert np.mean(naive) > 0.63
+    assert np.mean(crossed) == pytest.approx(0.5, abs=0.03)
+    assert np.mean(made_up) == pytest.approx(np.mean(naive) - 0.5, abs=0.03)
+    assert np.mean(quoted) == pytest.approx(np.mean(naive) - 0.5, abs=0.05)
+
+
+def test_cross_fitting_leaves_a_clear_winner_alone() -> None:
+    y, told = noise_nodes(60, 10, 0)
+    told[3] = np.column_stack([1 - 0.98 * y, 0.98 * y])
+    found = cross_fitted(AUROC, y, told)
+    assert (found.value, found.naive, found.optimism) == (1.0, 1.0, 0.0)
+    score = found.as_score()
+    assert score.optimistic and score.rows == 60 and score.low < 1.0
+
+
+def test_cross_fitting_quotes_the_returned_node_and_its_objective() -> None:
+    y, told = noise_nodes(50, 5, 1)
+    values = {i: float(i) for i in told}
+    assert cross_fitted(AUROC, y, told, values).naive == AUROC(y, told[0])
+    assert cross_fitted(AUROC, y, told, values, chosen=2).naive == AUROC(y, told[2])
+    assert cross_fitted(AUROC, y, told, objective=LOG_LOSS).value != cross_fitted(AUROC, y, told).value
+
+
+def test_cross_fitting_without_anything_to_score() -> None:
+    y, told = noise_nodes(30, 3, 0)
+    broken = {i: np.full_like(each, np.nan) for i, each in told.items()}
+    found = cross_fitted(AUROC, y, broken)
+    assert np.isnan(found.value) and "diverged" in found.notes[0]
+    assert np.isnan(cross_fitted(AUROC, y, told, {i: np.inf for i in told}).value)
+    lonely = np.r_[1, np.zeros(29, dtype=int)]
+    alone = cross_fitted(AUROC, lonely, told)
+    assert np.isnan(alone.optimism) and "too few rows of each class" in alone.notes[-1]
+    with pytest.raises(InputError, match="2 folds"):
+        cross_fitted(AUROC, y, told, folds=1)
+
+
+def test_out_of_fold_predictions_are_chosen_by_other_rows() -> None:
+    y, told = noise_nodes(40, 6, 2)
+    composite = out_of_fold(AUROC, y, told, seed=1)
+    which = np.array([[np.array_equal(composite[i], each[i]) for each in told.values()] for i in range(40)])
+    assert which.any(axis=1).all()
+    assert len(set(which.argmax(axis=1))) <= 2  # two folds choose at most two nodes
+    assert not np.array_equal(composite, told[max(told, key=lambda i: AUROC(y, told[i]))])
+    told = {i: np.full_like(each, np.nan) for i, each in told.items()}
+    assert np.isnan(out_of_fold(AUROC, y, told)).all()
+    with pytest.raises(InputError, match="at least one"):
+        out_of_fold(AUROC, y, {})
+
+
+def test_out_of_fold_keeps_lucky_models_from_winning() -> None:
+    false = naive = 0
+    for seed in range(60):
+        y, told = noise_nodes(60, 30, seed)
+        reference = told.pop(0)
+        composite = out_of_fold(AUROC, y, told, seed=seed)
+        best = max(told, key=lambda i: AUROC(y, told[i]))
+        false += paired_difference(AUROC, y, composite, reference).outcome == "better"
+        naive += paired_difference(AUROC, y, told[best], reference).outcome == "better"
+    assert naive >= 8 and false <= 5
+
+
+def test_optimism_grows_with_queries_and_falls_with_rows() -> None:
+    assert 0 == optimism(1, 50) < optimism(2, 50) < optimism(100, 50)
+    assert optimism(20, 400) == pytest.approx(optimism(20, 100) / 2)
+    # The largest of 10 normal draws is 1.54 on average.
+    assert optimism(10, 1) == pytest.approx(1.54, abs=0.02)
+    with pytest.raises(InputError):
+        optimism(0, 10)
+
+
+def test_expected_optimism_of_a_mean_and_of_none() -> None:
+    rng = np.random.default_rng(0)
+    y = np.zeros(100)
+    alike = rng.normal(size=(30, 100))
+    often = [expected_optimism(MAE, y, rng.normal(size=(30, 100))) for _ in range(20)]
+    assert np.mean(often) == pytest.approx(optimism(30, 100, spread=0.6), rel=0.2)
+    assert expected_optimism(MAE, y, alike[:1]) == 0.0
+    assert np.isnan(expected_optimism(MAE, y, alike[:0]))
+    assert np.isnan(
+        expected_optimism(as_metric(lambda a, b: 0.0, classes=0, higher_is_better=True), y, alike)
+    )
+
+
+def test_the_ladder_needs_more_than_a_standard_error() -> None:
+    y = np.zeros(100)
+    rng = np.random.default_rng(0)
+    best = np.abs(rng.normal(size=100)) + 0.5
+    assert climbs(MAE, y, best - 0.3, best)
+    assert not climbs(MAE, y, best, best)
+    assert not climbs(MAE, y, best + rng.normal(size=100) * 0.3 - 0.001, best)
+    assert ladder([3.0, 2.95, np.inf, 1.0, 1.2, 0.5], [0.1, 0.1, 0.1, 0.1, 0.1, np.nan]) == (0, 3, 5)
+    assert ladder([], []) == ()
+
+
+def test_the_outlook_stops_where_the_noise_is_larger_than_the_gain() -> None:
+    rng = np.random.default_rng(0)
+    values = list(1.0 + 0.01 * rng.normal(size=30))
+    assert outlook(values, [0.05] * 30, left=30).stop
+    assert not outlook(values, [0.000001] * 30, left=30).stop
+    assert not outlook(values[:5], [0.05] * 5, left=30).stop  # too early to say
+    assert outlook(values, [0.05] * 30, left=0).gain == 0.0
+    few, many = (outlook(values, [0.05] * 30, left=left).gain for left in (5, 500))
+    assert 0 < few < many < 0.05
+    # 100 draws of N(0, 1) find a smallest of −2.51 on average.
+    draws = list(rng.normal(size=4000) + 100.0)
+    draws[0] = 100.0 - 10.0  # so far below that nothing more is to be gained
+    assert outlook(draws, [0.1] * 4000, left=100).gain == pytest.approx(0.0, abs=1e-6)
