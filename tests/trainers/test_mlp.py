@@ -272,8 +272,12 @@ def test_every_instruction_set_computes_what_numpy_computes(level: int, shape: d
     close = 1e-9 if network.dtype == np.float64 else 1e-3
     scale = 1.0 + np.abs(results[1][0]).max()
     steep = network.loss in LOSSES[2:]
-    # |.| has a kink: once rounding puts a row on its other side, the two go different ways.
-    for ours, theirs in zip(*(each[: 1 if steep else None] for each in results), strict=True):
+    # |.| has a kink: once rounding puts a row on its other side, the two go different ways. And training that
+    # explodes multiplies every rounding difference, up to one of the two reaching infinity first.
+    with np.errstate(invalid="ignore"):
+        explodes = not np.abs(results[1][2]).max() < 1e3
+    compared = 1 if steep or explodes else None
+    for ours, theirs in zip(*(each[:compared] for each in results), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=close, atol=close * scale)
 
 
