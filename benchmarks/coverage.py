@@ -1,6 +1,6 @@
 """Do the verdict's intervals and tests keep their word? Coverage by simulation.
 
-    python benchmarks/coverage.py [--full] [--part scores …] [--document]
+    python benchmarks/coverage.py [--full] [--part binary …] [--document]
 
 Seeds are fixed here, before any run; ``--full`` repeats every cell 2,000 times, otherwise 300. A cell fails
 if its coverage is significantly (99 %, one-sided) below 95 %, or its rate of false alarms above 5 %. Writes
@@ -16,6 +16,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,27 +109,18 @@ def balanced(y: np.ndarray, predictions: np.ndarray) -> float:
 USER = as_metric(balanced, classes=2, higher_is_better=True, name="a user's function")
 
 
-def scores(repetitions: int) -> Iterator[Cell]:
+def scores(repetitions: int, *, classes: int, metrics: tuple[Metric, ...]) -> Iterator[Cell]:
     """Linear models trained on mixtures; the population is a pool of 100,000 rows, the truth its score."""
-    for classes, metrics in ((2, (AUROC, ACCURACY, LOG_LOSS)), (4, (HAND_TILL,)), (0, (MAE, RMSE))):
-        for hull in ("inside", "outside"):
-            problem = synthetic(
-                sources=3,
-                rows=1000,
-                validation=1,
-                test=POOL,
-                classes=classes,
-                hull=hull,
-                alpha=[0.7, 0.2, 0.1],
-                seed=11,
-            )
-            assert problem.test is not None
-            y = problem.test.y
-            pair = [
-                predict(fitted(problem, np.array(w)), problem.test.x) for w in ((0.7, 0.2, 0.1), (1 / 3,) * 3)
-            ]
-            for metric in metrics:
-                yield from both(metric, y, pair, f"{metric.name}, {hull} the hull", repetitions)
+    mixture = [0.7, 0.2, 0.1]
+    for hull in ("inside", "outside"):
+        problem = synthetic(
+            rows=1000, validation=1, test=POOL, classes=classes, hull=hull, alpha=mixture, seed=11
+        )
+        assert problem.test is not None
+        models = [fitted(problem, np.array(weights)) for weights in (mixture, [1 / 3] * 3)]
+        pair = [predict(model, problem.test.x) for model in models]
+        for metric in metrics:
+            yield from both(metric, problem.test.y, pair, f"{metric.name}, {hull} the hull", repetitions)
 
 
 def both(
@@ -350,7 +342,9 @@ def chosen(models: list[np.ndarray], rows: Rows) -> tuple[int, dict[int, np.ndar
 
 
 PARTS: dict[str, Callable[[int], Iterator[Cell]]] = {
-    "scores": scores,
+    "binary": partial(scores, classes=2, metrics=(AUROC, ACCURACY, LOG_LOSS)),
+    "multiclass": partial(scores, classes=4, metrics=(HAND_TILL,)),
+    "regression": partial(scores, classes=0, metrics=(MAE, RMSE)),
     "hard": hard,
     "user": user,
     "mixtures": mixtures,

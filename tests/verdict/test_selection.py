@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.errors import DataError, InputError
-from mixtree.metrics import AUROC, LOG_LOSS, MAE, as_metric
+from mixtree.metrics import AUROC, HAND_TILL, LOG_LOSS, MAE, as_metric
 from mixtree.verdict import (
     climbs,
     cross_fitted,
@@ -128,6 +128,14 @@ def test_cross_fitting_without_anything_to_score() -> None:
     assert np.isnan(alone.optimism) and "too few rows of each class" in alone.notes[-1]
     with pytest.raises(InputError, match="2 folds"):
         cross_fitted(AUROC, y, told, folds=1)
+
+
+def test_cross_fitting_with_a_class_that_no_row_has() -> None:
+    rng = np.random.default_rng(0)
+    y, told = np.arange(40) % 2, dict(enumerate(rng.dirichlet(np.ones(3), (4, 40))))
+    found = cross_fitted(HAND_TILL, y, told)
+    assert 0.3 < found.value < 0.7 and "classes 2 have no rows" in found.notes[0]
+    assert expected_optimism(HAND_TILL, y, list(told.values())) > 0.0
 
 
 def test_out_of_fold_predictions_are_chosen_by_other_rows() -> None:

@@ -73,6 +73,8 @@ def test_an_optimistic_score_is_never_quoted_alone() -> None:
     crossed = make_verdict(AUROC, CrossFit(0.8, 0.7, 0.9, 0.85, 0.05, 30, 80))
     assert "partly optimistic (uncorrected 0.850 would be optimistic, by about 0.050)" in crossed.sentence
     assert any("--holdout" in note for note in crossed.notes)
+    failed = make_verdict(AUROC, CrossFit(0.85, 0.7, 0.9, 0.85, float("nan"), 30, 80))
+    assert "also chose the model: optimistic" in failed.sentence
 
 
 def test_the_json_has_exactly_its_fields() -> None:

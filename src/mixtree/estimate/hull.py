@@ -9,8 +9,8 @@ import scipy.linalg
 
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import InputError
-from mixtree.estimate.moments import THIN, Prepared, prepare
-from mixtree.estimate.solve import Equations, Floats, Solution, describe, nearest_in_hull, solve
+from mixtree.estimate.moments import THIN, Prepared, normal, prepare, share_of
+from mixtree.estimate.solve import Equations, Floats, Solution, nearest_in_hull, solve
 from mixtree.simplex import Mixture
 
 _POWER = 0.8  # with which a target worth knowing about must be found before "inside" is said
@@ -89,17 +89,17 @@ def hull_prepared(
     Without a look outside there is no power, and what is not rejected stays undecided.
     """
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(_STREAM + 1)[_STREAM])
-    equations = prepared.equations(target)
+    equations = prepared.whole.equations(prepared.table(target), share_of(target))
     solution = solve(equations)
     alpha = solution.alpha
-    weigh, make, makers = _halves(prepared, equations)
-    around = (equations.n * alpha + 2.0 / len(alpha)) / (equations.n + 2.0)
-    factor = scipy.linalg.cholesky(weigh.noise(around), lower=True)
+    # One half of the source rows weighs, the other makes targets: made of the first they came too close.
+    weigh, make = (replace(equations, covariances=half.covariances) for half in prepared.halves)
+    factor = scipy.linalg.cholesky(weigh.noise(weigh.around(alpha)), lower=True)
     root = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), lower=True)
     distance = _Distance(root @ equations.means)
     statistic = distance(root @ equations.target)
     edge = distance.corners @ _towards_edge(solution, equations.n)
-    noise = _noise(prepared, makers, make, alpha, root, repetitions, rng)
+    noise = _noise(prepared, make, alpha, root, repetitions, rng)
     simulated = np.array([distance(edge + gap) for gap in noise])
     # Rounding must not tell 0 from 0, should nothing vary.
     p = float((1 + np.count_nonzero(simulated >= statistic - 1e-9)) / (repetitions + 1))
@@ -134,33 +134,6 @@ class _Distance:
         return max(float(point @ point - inner @ inner), 0.0) + float(gap @ gap)
 
 
-def _halves(prepared: Prepared, equations: Equations) -> tuple[Equations, Equations, list[slice]]:
-    """The equations with covariances of the first half of all source rows, of the second, and where it is.
-
-    Weights look too good on the rows they were computed from: targets made of those would come out too close.
-    """
-    cuts = [max(1, len(table) // 2) for table in prepared.tables]
-    first = [slice(cut) for cut in cuts]
-    second = [slice(cut % len(table), None) for cut, table in zip(cuts, prepared.tables, strict=True)]
-    nothing = np.zeros((1, len(equations.target)))
-    halves = [
-        describe(
-            [table[part] for table, part in zip(prepared.tables, parts, strict=True)],
-            [_normal(share[part]) for share, part in zip(prepared.shares, parts, strict=True)],
-            nothing,
-            np.ones(1),
-        )
-        for parts in (first, second)
-    ]
-    weigh, make = (replace(equations, covariances=half.covariances) for half in halves)
-    return weigh, make, second
-
-
-def _normal(share: Floats) -> Floats:
-    total = float(share.sum())
-    return share / total if total > 0 else np.full(len(share), 1.0 / len(share))
-
-
 def _towards_edge(solution: Solution, n: float) -> Mixture:
     """α̂ with those weights at 0 that may be 0: J is largest there, so the level holds wherever α* is."""
     if len(solution.alpha) == 1:
@@ -176,7 +149,6 @@ def _towards_edge(solution: Solution, n: float) -> Mixture:
 
 def _noise(
     prepared: Prepared,
-    makers: list[slice],
     equations: Equations,
     alpha: Mixture,
     root: Floats,
@@ -188,8 +160,8 @@ def _noise(
     n = max(1, round(equations.n))
     if n > _MANY:
         factor = scipy.linalg.cholesky(equations.noise(alpha), lower=True)
-        normal: Floats = rng.standard_normal((repetitions, q)) @ (root @ factor).T
-        return normal
+        drawn: Floats = rng.standard_normal((repetitions, q)) @ (root @ factor).T
+        return drawn
     own = np.tensordot(alpha**2 / equations.sizes, equations.covariances, 1)
     values, vectors = np.linalg.eigh(own)
     factor = root @ (vectors * np.sqrt(np.maximum(values, 0.0)))
@@ -197,8 +169,10 @@ def _noise(
     picks = rng.choice(len(alpha), size=(repetitions, n), p=alpha)
     rows = np.empty((repetitions, n), dtype=np.int64)
     tables, start = [], 0
-    for i, (table, share, part) in enumerate(zip(prepared.tables, prepared.shares, makers, strict=True)):
-        mine, weight = picks == i, _normal(share[part])
+    for i, (table, share, part) in enumerate(
+        zip(prepared.tables, prepared.shares, prepared.parts[1], strict=True)
+    ):
+        mine, weight = picks == i, normal(share[part])
         rows[mine] = start + rng.choice(len(weight), size=np.count_nonzero(mine), p=weight)
         # Around the whole source's mean, and as wide as a source is of which these are a few rows.
         half = table[part]

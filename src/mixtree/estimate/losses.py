@@ -11,7 +11,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from mixtree.errors import InputError
-from mixtree.estimate.solve import LEVEL, Estimate, Floats, as_estimate, free_solution, on_simplex
+from mixtree.estimate.solve import LEVEL, Estimate, Floats, Solution, as_estimate, free_solution, on_simplex
 
 
 def match_losses(
@@ -53,15 +53,15 @@ def match_losses(
     means, target, errors = means[finite], target[finite], errors[finite]
     if target.ndim == 2:
         n = target.shape[1]
-        alpha, free, covariance = _by_rows(means, target, _sizes(source_rows, sources))
+        solution = _by_rows(means, target, _sizes(source_rows, sources))
     else:
         n = rows
-        alpha, free, covariance = _by_errors(means, target, errors)
+        solution = _by_errors(means, target, errors)
         notes = (*notes, "without losses by row the intervals are for the worst case")
-    return as_estimate(alpha, free, covariance, method="loss matching", n=n, names=names, notes=notes)
+    return as_estimate(solution, method="loss matching", n=n, names=names, notes=notes)
 
 
-def _by_rows(means: Floats, losses: Floats, sizes: Floats) -> tuple[Floats, Floats, Floats]:
+def _by_rows(means: Floats, losses: Floats, sizes: Floats) -> Solution:
     """Generalised least squares in a few combinations of the nodes, whose covariance so few rows can tell."""
     n = losses.shape[1]
     level = means.mean(axis=1)
@@ -86,10 +86,10 @@ def _by_rows(means: Floats, losses: Floats, sizes: Floats) -> tuple[Floats, Floa
     # Source losses are means as well, of rows that scatter about as much as the target's.
     exact = 1.0 / (1.0 + n * float(_pulled(gram, right) ** 2 @ (1.0 / sizes)))
     free, covariance = free_solution(exact * gram, exact * right)
-    return _pulled(exact * gram, exact * right), free, covariance
+    return Solution(_pulled(exact * gram, exact * right), free, covariance)
 
 
-def _by_errors(means: Floats, target: Floats, errors: Floats) -> tuple[Floats, Floats, Floats]:
+def _by_errors(means: Floats, target: Floats, errors: Floats) -> Solution:
     """Weighted least squares; how the errors go together is not known, so they are taken to conspire."""
     level = means.mean(axis=1)
     apart = means - level[:, None]
@@ -98,7 +98,7 @@ def _by_errors(means: Floats, target: Floats, errors: Floats) -> tuple[Floats, F
     free, covariance = free_solution(gram, right)
     moves = np.abs(covariance @ (apart.T / errors**2)) @ errors  # of each weight, if all errors pull one way
     wider = np.maximum(moves / np.sqrt(np.maximum(np.diag(covariance), 1e-300)), 1.0)
-    return _pulled(gram, right), free, covariance * np.outer(wider, wider)
+    return Solution(_pulled(gram, right), free, covariance * np.outer(wider, wider))
 
 
 def _pulled(gram: Floats, right: Floats) -> Floats:

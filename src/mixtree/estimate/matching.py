@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
 from mixtree.data.sources import Rows, Sources
 from mixtree.estimate.moments import Prepared, prepare, share_of
-from mixtree.estimate.solve import Estimate, Floats, as_estimate, describe, solve
+from mixtree.estimate.solve import Equations, Estimate, Floats, as_estimate, solve, summarise
 
 
 def match_moments(
@@ -37,29 +36,26 @@ def match_moments(
 def match_prepared(prepared: Prepared, target: Rows, *, names: tuple[str, ...]) -> Estimate:
     """The same with the sources' part done before: for many targets of one set of sources.
 
-    The weights of least squares come down to K combinations of the moments, those that tell the sources
-    apart. They look better than they are on the rows that they were computed from; so one half of every
-    source's rows computes them for the other half, and the equations that are solved are those of the other.
+    The weights of least squares come down to K − 1 combinations of the moments, those that tell the sources
+    apart. One half of every source's rows computes them for the other half, on which they are averaged.
     """
     table, share = prepared.table(target), share_of(target)
-    alpha = solve(prepared.equations(target)).alpha
+    equations = prepared.whole.equations(table, share)
+    around = equations.around(solve(equations).alpha)
     of_sources = [np.empty((len(rows), max(1, len(names) - 1))) for rows in prepared.tables]
     of_target = []
-    for fold in (0, 1):
-        held = [np.arange(len(rows)) % 2 == fold for rows in prepared.tables]
-        combine = _combinations(prepared, held, alpha, table, share)
-        for values, rows, mask in zip(of_sources, prepared.tables, held, strict=True):
-            values[mask] = rows[mask] @ combine
+    for learn, apply in ((0, 1), (1, 0)):
+        combine = _combinations(prepared.halves[learn].equations(table, share), around)
+        for values, rows, part in zip(of_sources, prepared.tables, prepared.parts[apply], strict=True):
+            values[part] = rows[part] @ combine
         of_target.append(table @ combine)
-    solution = solve(describe(of_sources, prepared.shares, np.mean(of_target, axis=0), share))
+    solution = solve(summarise(of_sources, prepared.shares).equations(np.mean(of_target, axis=0), share))
     joint = prepared.basis.labels is not None
     notes = prepared.notes(names)
     if not joint:
         notes = (*notes, "x alone was matched: what y says about the sources was not used")
     return as_estimate(
-        solution.alpha,
-        solution.free,
-        solution.covariance,
+        solution,
         method="joint moments" if joint else "moments of x",
         n=len(target),
         names=names,
@@ -67,16 +63,8 @@ def match_prepared(prepared: Prepared, target: Rows, *, names: tuple[str, ...]) 
     )
 
 
-def _combinations(
-    prepared: Prepared, held: list[NDArray[np.bool_]], alpha: Floats, table: Floats, share: Floats
-) -> Floats:
-    """(q, K − 1) combinations of the moments that generalised least squares uses, from rows not held."""
-    learn = [~mask if len(mask) > 1 else np.ones(1, dtype=np.bool_) for mask in held]
-    shares = [part[mask] / part[mask].sum() for part, mask in zip(prepared.shares, learn, strict=True)]
-    equations = describe(
-        [rows[mask] for rows, mask in zip(prepared.tables, learn, strict=True)], shares, table, share
-    )
-    around = (equations.n * alpha + 2.0 / len(alpha)) / (equations.n + 2.0)
+def _combinations(equations: Equations, around: Floats) -> Floats:
+    """(q, K − 1) combinations of the moments that generalised least squares uses."""
     apart = equations.means - equations.means.mean(axis=1, keepdims=True)
-    combine = scipy.linalg.solve(equations.noise(around) * equations.n, apart, assume_a="pos")
-    return combine[:, : max(1, len(alpha) - 1)]
+    combine: Floats = scipy.linalg.solve(equations.noise(around) * equations.n, apart, assume_a="pos")
+    return combine[:, : max(1, len(around) - 1)]

@@ -7,6 +7,7 @@ the target's: that is what makes a test on the target's rows a test.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import InputError
 from mixtree.estimate.directions import find_directions
-from mixtree.estimate.solve import Equations, Floats, describe
+from mixtree.estimate.solve import Floats, Summary, summarise
 from mixtree.estimate.unseen import Unseen
 
 _MOMENTS = 120
@@ -104,9 +105,13 @@ class Basis:
         return np.asarray(x.toarray() if hasattr(x, "toarray") else x, dtype=np.float64)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Prepared:
-    """The sources in terms of a basis: all that does not depend on the target's rows."""
+    """The sources in terms of a basis: all that does not depend on the target's rows.
+
+    Rows are in random order. What is chosen or weighed by the one half of every source's rows is best looked
+    at on the other: it looks too good on its own.
+    """
 
     basis: Basis
     used: NDArray[np.bool_]  # functions that vary; should none vary, one that does not
@@ -115,9 +120,29 @@ class Prepared:
     shares: list[Floats]  # row weights that sum to 1, one list per source
     unseen: Unseen
 
-    def equations(self, target: Rows) -> Equations:
-        """Means of the functions on the sources and on the target."""
-        return describe(self.tables, self.shares, self.table(target), share_of(target))
+    @cached_property
+    def whole(self) -> Summary:
+        """Of all rows."""
+        return summarise(self.tables, self.shares)
+
+    @cached_property
+    def halves(self) -> tuple[Summary, Summary]:
+        """Of the first half of every source's rows, and of the second."""
+        first, second = (
+            summarise(
+                [table[part] for table, part in zip(self.tables, self.parts[half], strict=True)],
+                [normal(share[part]) for share, part in zip(self.shares, self.parts[half], strict=True)],
+            )
+            for half in (0, 1)
+        )
+        return first, second
+
+    @cached_property
+    def parts(self) -> tuple[list[slice], list[slice]]:
+        """Where the two halves are; a source of one row has to be in both."""
+        cuts = [max(1, len(table) // 2) for table in self.tables]
+        second = [slice(cut % len(table), None) for cut, table in zip(cuts, self.tables, strict=True)]
+        return [slice(cut) for cut in cuts], second
 
     def notes(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """What a reader should know about the sources."""
@@ -200,9 +225,13 @@ def _layer(columns: int, count: int, rng: np.random.Generator) -> tuple[Floats, 
 
 def share_of(rows: Rows) -> Floats:
     """Row weights that sum to 1."""
-    weights = np.asarray(rows.weights, dtype=np.float64)
+    return normal(np.asarray(rows.weights, dtype=np.float64))
+
+
+def normal(weights: Floats) -> Floats:
+    """The weights scaled to sum to 1; all the same should they all be 0."""
     total = float(weights.sum())
-    return weights / total if total > 0 else np.full(len(rows), 1.0 / len(rows))
+    return weights / total if total > 0 else np.full(len(weights), 1.0 / len(weights))
 
 
 def _centre(table: Floats, shares: Floats) -> tuple[Floats, Floats]:

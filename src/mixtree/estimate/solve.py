@@ -75,15 +75,26 @@ class Estimate:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Equations:
-    """Means of q functions on K sources and on the target, and how far they scatter.
+class Summary:
+    """Means of q functions on K sources, and how far they scatter.
 
-    ``covariances`` (K, q, q) are those of single rows; ``sizes`` and ``n`` count the rows behind the means.
+    ``covariances`` (K, q, q) are those of single rows; ``sizes`` count the rows behind the means.
     """
 
     means: Floats  # (q, K)
     covariances: Floats
     sizes: Floats
+
+    def equations(self, target: Floats, share: Floats) -> Equations:
+        """With the functions' values on the target (rows × q) and its row weights, which sum to 1."""
+        rows = 1.0 / float(share @ share)
+        return Equations(self.means, self.covariances, self.sizes, share @ target, rows)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Equations(Summary):
+    """The same with the means of the target, of ``n`` rows."""
+
     target: Floats  # (q,)
     n: float
 
@@ -97,22 +108,23 @@ class Equations:
         jitter = _JITTER * np.trace(covariance) / size + 1e-12
         return np.asarray(covariance + jitter * np.eye(size))
 
+    def around(self, alpha: Mixture) -> Mixture:
+        """α with two rows' worth of uniform: a source with α̂_i = 0 still counts in the noise."""
+        mixed: Mixture = (self.n * alpha + 2.0 / len(alpha)) / (self.n + 2.0)
+        return mixed
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Solution:
-    """α of some equations: on the simplex, free, its covariance, and the weight matrix that was used."""
+    """α of some equations: on the simplex, and free with its covariance."""
 
     alpha: Mixture
     free: Floats
     covariance: Floats
-    weight: Floats  # (q, q)
 
 
-def describe(sources: list[Floats], shares: list[Floats], target: Floats, target_share: Floats) -> Equations:
-    """Equations from function values: one table (rows × q) per source and one of the target.
-
-    ``shares`` are row weights that sum to 1 per table.
-    """
+def summarise(sources: list[Floats], shares: list[Floats]) -> Summary:
+    """From function values, one table (rows × q) per source, and row weights that sum to 1 per table."""
     means = np.stack([share @ table for table, share in zip(sources, shares, strict=True)], axis=1)
     sizes = np.array([1.0 / (share @ share) for share in shares])
     scatter = np.stack(
@@ -125,9 +137,7 @@ def describe(sources: list[Floats], shares: list[Floats], target: Floats, target
     q = len(means)
     pooled = np.tensordot(sizes, scatter, 1) / max(sizes.sum() - len(sizes), 1.0)
     covariances = (sizes[:, None, None] * scatter + q * pooled) / (sizes + q - 1.0)[:, None, None]
-    return Equations(
-        means, covariances, sizes, target_share @ target, float(1.0 / (target_share @ target_share))
-    )
+    return Summary(means, covariances, sizes)
 
 
 def solve(equations: Equations) -> Solution:
@@ -135,9 +145,7 @@ def solve(equations: Equations) -> Solution:
     sources = len(equations.sizes)
     alpha = uniform_mixture(sources)
     for _ in range(_ROUNDS):
-        # Two rows' worth of uniform keep a source with α̂_i = 0 in the weights.
-        around = (equations.n * alpha + 2 * uniform_mixture(sources)) / (equations.n + 2)
-        weight = scipy.linalg.inv(equations.noise(around))
+        weight = scipy.linalg.inv(equations.noise(equations.around(alpha)))
         gram = equations.means.T @ weight @ equations.means
         right = equations.means.T @ weight @ equations.target
         # The sources' own sampling noise makes them look further apart than they are, by this much.
@@ -146,7 +154,7 @@ def solve(equations: Equations) -> Solution:
         # A weak pull to uniform, as of a prior with standard deviation 1/√K, for what the rows do not say.
         alpha = on_simplex(gram + sources * np.eye(sources), right + 1.0)
     free, covariance = free_solution(gram, right)
-    return Solution(alpha, free, covariance, weight)
+    return Solution(alpha, free, covariance)
 
 
 def free_solution(gram: Floats, right: Floats) -> tuple[Floats, Floats]:
@@ -197,9 +205,7 @@ def intervals(free: Floats, deviation: Floats) -> tuple[Floats, Floats]:
 
 
 def as_estimate(
-    alpha: Mixture,
-    free: Floats,
-    covariance: Floats,
+    solution: Solution,
     *,
     method: str,
     n: int,
@@ -207,6 +213,7 @@ def as_estimate(
     notes: tuple[str, ...] = (),
 ) -> Estimate:
     """The solution with its intervals, and with words where it says little."""
+    alpha, free, covariance = solution.alpha, solution.free, solution.covariance
     low, high = intervals(free, np.sqrt(np.maximum(np.diag(covariance), 0.0)))
     # All weights together may want a value that one weight alone would not: keep it inside its interval.
     low, high = np.minimum(low, alpha), np.maximum(high, alpha)

@@ -408,8 +408,13 @@ def _any_bounds(
     metric: Metric, labels: NDArray[Any], stacks: tuple[NDArray[Any], ...], rng: np.random.Generator
 ) -> Bounds:
     def score(rows: NDArray[np.intp]) -> float:
-        values = [_value(metric, labels[rows], each[rows])[0] for each in stacks]
+        try:  # straight to the function: all rows were checked before
+            values = [float(metric.values(labels[rows], each[None, rows])[0]) for each in stacks]
+        except DataError:  # a resample of one class only
+            return np.nan
         return values[0] if len(values) == 1 else values[0] - values[1]
 
     strata = labels.astype(np.intp) if stacks[0].ndim == 2 else None
-    return bias_corrected(score, strata, len(labels), rng)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AbsentClassWarning)
+        return bias_corrected(score, strata, len(labels), rng)

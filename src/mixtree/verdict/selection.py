@@ -188,7 +188,7 @@ def _fold_scores(
             if classes and any(len(np.unique(labels[part])) < present for part in (held, other)):
                 continue
             pick = _winner(choose, labels[other], stack[:, other])
-            scores.append(metric(labels[held], stack[pick][held]))
+            scores.append(float(_scores(metric, labels[held], stack[pick : pick + 1, held])[0]))
     return np.array([score for score in scores if isfinite(score)])
 
 
@@ -237,10 +237,15 @@ def out_of_fold(
     return out
 
 
-def _winner(choose: Metric, labels: NDArray[Any], stack: Floats) -> int:
+def _scores(metric: Metric, labels: NDArray[Any], stack: Floats) -> Floats:
+    """The models' scores; a class that no row has was noted before and is not warned of again."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AbsentClassWarning)
-        scores = choose.batch(labels, stack)
+        return metric.batch(labels, stack)
+
+
+def _winner(choose: Metric, labels: NDArray[Any], stack: Floats) -> int:
+    scores = _scores(choose, labels, stack)
     return int(np.argmax(scores) if choose.higher_is_better else np.argmin(scores))
 
 
@@ -280,7 +285,7 @@ def expected_optimism(
         return 0.0 if len(stack) else float("nan")
     terms = metric.contributions(labels.astype(np.intp) if stack.ndim == 3 else labels, stack)
     better = 1.0 if metric.higher_is_better else -1.0
-    scores = better * metric.batch(labels, stack)
+    scores = better * _scores(metric, labels, stack)
     rng = np.random.default_rng(seed)
     moved = np.zeros((_DRAWS, len(stack)))
     for part in [labels == label for label in np.unique(labels)] if metric.by_class else [slice(None)]:

@@ -138,11 +138,10 @@ def _scored(
     quoted = (
         f"{metric.name} {_number(score.value)} (95 % interval {_number(score.low)} … {_number(score.high)})"
     )
-    if cross is not None:
-        size = f", by about {_number(cross.optimism)}" if isfinite(cross.optimism) else ""
+    if cross is not None and isfinite(cross.optimism):
         return (
             f"{quoted}, cross-fitted on the {score.rows} rows that also chose the model: partly optimistic "
-            f"(uncorrected {_number(cross.naive)} would be optimistic{size})"
+            f"(uncorrected {_number(cross.naive)} would be optimistic, by about {_number(cross.optimism)})"
         )
     if score.optimistic:
         known = optimism is not None and isfinite(optimism)
