@@ -376,6 +376,9 @@ def table(cells: list[dict[str, Any]]) -> str:
         "Coverage of 95 % intervals, or the rate of false alarms of a test at 5 %; **bold** where it is "
         "significantly (99 %) on the wrong side."
     )
+    missing = [name for name in PARTS if not any(cell["simulation"] == name for cell in cells)]
+    if missing:
+        head += f" **Not in this table, since not run: {', '.join(missing)}.**"
     return f"{head}\n\n" + "\n".join(out)
 
 

@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-MODULES = ("mlp", "torch_module", "search", "storage", "tables")
+# The search comes first: its peak memory is the process's own, before anything else has grown it.
+MODULES = ("search", "mlp", "torch_module", "storage", "tables")
 
 
 def load(name: str):
