@@ -69,16 +69,16 @@ def test_ties_go_to_the_smaller_height_then_to_the_older_leaf() -> None:
     assert [frontier.pop(optimistic(0.5, 0.5)) for _ in range(4)] == [(1,), (0,), (0, 0), (0, 1)]
 
 
-def test_heights_can_be_passed_over_or_given_up() -> None:
+def test_a_height_can_be_given_up() -> None:
     frontier = Frontier()
     for path, value in (((0,), 0.1), ((1,), 0.2), ((0, 0), 5.0)):
         frontier.push(path, value)
     bound = optimistic(0.5, 0.5)
-    assert frontier.pop(bound, excluded={1}) == (0, 0)
-    assert frontier.pop(bound, excluded={1}) is None
     assert sorted(frontier.drop(1)) == [(0,), (1,)]
     assert frontier.drop(1) == []
     assert (0,) not in frontier
+    assert frontier.heights() == [2]
+    assert frontier.pop(bound) == (0, 0)
     assert frontier.pop(bound) is None
 
 

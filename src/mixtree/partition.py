@@ -50,12 +50,13 @@ def bisect(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
     edges = vertices - vertices[0]
     gram = edges @ edges.T
     own = gram.diagonal()
-    lengths = own[first] + own[second] - 2.0 * gram[first, second]
-    longest = lengths.max()
-    pick = int(np.argmax(lengths >= longest * (1.0 - _TIE)))
-    i, j = first[pick], second[pick]
-    middle = 0.5 * (vertices[i] + vertices[j])
-    if (middle == vertices[i]).all() or (middle == vertices[j]).all():
+    lengths = own.take(first) + own.take(second) - 2.0 * gram[first, second]
+    pick = int((lengths >= lengths[lengths.argmax()] * (1.0 - _TIE)).argmax())
+    i, j = int(first[pick]), int(second[pick])
+    one, two = vertices[i], vertices[j]
+    middle = 0.5 * (one + two)
+    # Bytes, since comparing arrays takes longer than the cut itself; weights are never -0.0.
+    if middle.tobytes() in (one.tobytes(), two.tobytes()):
         return ()
     left, right = vertices.copy(), vertices.copy()
     left[i] = middle

@@ -77,7 +77,7 @@ class Ledger:
 
     def hand_out(self, trials: list[Trial]) -> list[Trial]:
         """Charge a round and remember that it is out."""
-        cost = sum(trial.steps for trial in trials if not self._is_paid(trial))
+        cost = sum([trial.steps for trial in trials if not self._is_paid(trial)])
         if self.spent + cost > self.budget:
             raise SearchError(f"a round of {cost} steps does not fit: {self.spent} of {self.budget} spent")
         self.spent += cost
@@ -170,6 +170,7 @@ class TreeSearch:
         self._check(nu, optimism, returns, commit, commit_lr, width)
         self._nu, self._optimism, self._returns = nu, optimism, returns
         self._commit_lr, self._width, self._seed = commit_lr, width, seed
+        self._bound = None if isinstance(nu, str) else optimistic(nu, self._rho, optimism=optimism)
         self._partition = partition
         # Rounded first: 1000·(1 − 0.9) is a bit less than 100 in floating point.
         self._search_budget = int(round(budget * (1.0 - commit), 6))
@@ -312,7 +313,7 @@ class TreeSearch:
         return [Trial((), root.representative, self._search_budget or self.budget, phase="root")]
 
     def _ask_expansions(self) -> list[Trial]:
-        bound = optimistic(self.nu, self._rho, optimism=self._optimism)
+        bound = self._bound or optimistic(self.nu, self._rho, optimism=self._optimism)
         trials: list[Trial] = []
         # Adopted nodes are charged against the budget, but the search's own share is for its own nodes.
         left = min(self._search_budget - self._searched, self.budget - self.spent)

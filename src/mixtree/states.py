@@ -140,7 +140,7 @@ class Upkeep:
         # Only this round's nodes and their parents can be, and the few that were kept as the best so far:
         # looking at every model in every round would be quadratic.
         parents = {trial.path[:-1] for trial in trials if trial.path} | self._kept
-        self._kept = parents - self.drop_useless(parents.union(trial.path for trial in trials))
+        self._kept = parents - self.drop_useless(parents.union([trial.path for trial in trials]))
 
     def drop_useless(self, paths: Iterable[Path]) -> set[Path]:
         """Drop those models that no later trial can continue and that cannot be returned; which they were."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from bisect import insort
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -44,6 +45,9 @@ class Tree(Mapping[Path, Node]):
     def add(self, node: Node) -> None:
         self._nodes[node.path] = node
 
+    def __contains__(self, path: object) -> bool:
+        return path in self._nodes
+
     def __getitem__(self, path: Path) -> Node:
         return self._nodes[path]
 
@@ -81,20 +85,23 @@ class Frontier:
 
     def __init__(self) -> None:
         self._heaps: dict[int, list[tuple[float, int, Path]]] = {}
+        self._heights: list[int] = []  # those with leaves, in order
         self._created = 0
         self._members: set[Path] = set()
 
     def push(self, path: Path, value: float) -> None:
-        heapq.heappush(self._heaps.setdefault(len(path), []), (value, self._created, path))
+        height = len(path)
+        if (heap := self._heaps.get(height)) is None:
+            heap = self._heaps[height] = []
+            insort(self._heights, height)
+        heapq.heappush(heap, (value, self._created, path))
         self._created += 1
         self._members.add(path)
 
-    def pop(self, bound: Bound, excluded: frozenset[int] | set[int] = frozenset()) -> Path | None:
+    def pop(self, bound: Bound) -> Path | None:
         """Take the leaf of smallest bound; ties go to the smaller height, then to the older leaf."""
         best_height, best_bound = -1, inf
-        for height in sorted(self._heaps):
-            if height in excluded:
-                continue
+        for height in self._heights:
             optimistic = bound(self._heaps[height][0][0], height)
             if best_height < 0 or optimistic < best_bound:
                 best_height, best_bound = height, optimistic
@@ -103,15 +110,21 @@ class Frontier:
         heap = self._heaps[best_height]
         path = heapq.heappop(heap)[2]
         if not heap:
-            del self._heaps[best_height]
+            self._close(best_height)
         self._members.discard(path)
         return path
 
     def drop(self, height: int) -> list[Path]:
         """Give up all leaves of a height."""
-        paths = [path for _, _, path in self._heaps.pop(height, [])]
+        paths = [path for _, _, path in self._heaps.get(height, [])]
+        if paths:
+            self._close(height)
         self._members.difference_update(paths)
         return paths
+
+    def _close(self, height: int) -> None:
+        del self._heaps[height]
+        self._heights.remove(height)
 
     def __contains__(self, path: object) -> bool:
         return path in self._members
@@ -120,4 +133,4 @@ class Frontier:
         return len(self._members)
 
     def heights(self) -> list[int]:
-        return sorted(self._heaps)
+        return list(self._heights)
