@@ -109,20 +109,24 @@ class AutoOptions:
     rate_errors: float = 4.0
     """Another step size than the given one must be better by this many standard errors: a short trial favours
     large steps, and a wrong step size costs more than a wrong mixture."""
-    rate_share: float = 0.03
+    rate_share: float = 0.015
     """Of the budget, for each step size that is tried."""
+    rate_least: int = 20
+    """That many steps at least, unless it were twice that share: a few steps say nothing."""
+    further_rates: int = 2
+    """How often a still smaller one is tried after the smallest was best. Never a larger one: a short trial
+    cannot see what too large a step does in the long run."""
     trunk_share: float = 0.25
-    arm_share: float = 0.06
-    decay_share: float = 0.5
+    arm_share: float = 0.03
+    """Of the budget, for each mixture in the race."""
+    decay_share: float = 0.25
     """Of what is left after the race, at a tenth of the step size."""
-    target_share: float = 0.18
-    target_pieces: int = 15
-    """That share in equal pieces: two per round of folds, and as many again for the final tuning."""
-    target_rate: float = 0.3
-    errors: float = 0.5
-    """A less simple mixture must be better by this many standard errors of the paired difference."""
+    target_grid: tuple[float, ...] = (0.005, 0.01, 0.02, 0.04, 0.07)
+    """Of the budget: how long a model may be tuned on the target's rows. Each length is tried on folds."""
     target_errors: float = 0.5
-    """Training on the target's rows must be better by this many standard errors, cross-fitted."""
+    """Tuning must lower the cross-fitted loss by this many standard errors."""
+    target_veto: float = 1.0
+    """And it must not worsen the cross-fitted metric by more than this many."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -131,6 +135,17 @@ class Arm:
 
     name: str
     mixture: Mixture
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Benefit:
+    """By how much tuning on the target's rows lowers the cross-fitted loss, with its standard error."""
+
+    gain: float
+    error: float
+
+
+NO_BENEFIT = Benefit(-inf, 0.0)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -154,10 +169,10 @@ class Auto(Scripted):
 
     1. A few step sizes start from the initial model on the uniform mixture; the best goes on as the trunk.
     2. From the trunk, a race: uniform, pooled, and the mixture estimated from the joint (x, y) of the
-       validation rows. A less simple mixture must beat the simpler by a standard error, paired by row.
+       validation rows.
     3. The winner's mixture gets most of the budget, its last part at a tenth of the step size.
-    4. The target's own rows: models tuned on one half of them are scored on the other half. Only if that
-       helps by more than a standard error is the model tuned on all of them, for as long as it helped.
+    4. The target's own rows: models tuned on one half of them are scored on the other half, for a growing
+       number of steps. If that helps, the model is tuned on all of them for the number that helped most.
     """
 
     rule = "auto"
@@ -212,49 +227,75 @@ class Auto(Scripted):
 
     def _trunk(self) -> Generator[list[Trial], dict[Path, Told], Node | None]:
         """Step sizes from the initial model; the best goes on."""
-        uniform = uniform_mixture(self._sources)
-        steps = max(1, int(self.options.rate_share * self.budget))
-        trials = [
-            self._trial((number,), uniform, steps, rate, "step size")
-            for number, rate in enumerate(self.options.rates)
-        ]
-        told = yield trials
-        first = [told[trial.path] for trial in trials]
-        pick = self._simplest(first, self.options.rate_errors)
-        if pick is None:
-            smaller = self._trial((len(trials),), uniform, steps, 0.1 * min(self.options.rates), "step size")
-            told = yield [smaller]
-            if told[smaller.path].node.diverged:
-                return None
-            self._scale, start = smaller.lr_scale, told[smaller.path].node
-        else:
-            self._scale, start = self.options.rates[pick], first[pick].node
+        start = yield from self._step_size()
+        if start is None:
+            return None
         self.notes.append(f"step size × {self._scale:g}")
-        more = max(1, int(self.options.trunk_share * self.budget) - steps)
+        more = max(1, int(self.options.trunk_share * self.budget) - start.steps)
         path = (*start.path, 0)
-        told = yield [self._trial(path, uniform, more, self._scale, "trunk")]
+        told = yield [self._trial(path, uniform_mixture(self._sources), more, self._scale, "trunk")]
         if told[path].node.diverged:  # it was too large after all
             self._scale *= 0.3
             return start
         return told[path].node
+
+    def _step_size(self) -> Generator[list[Trial], dict[Path, Told], Node | None]:
+        """The simplest step size that none beats; beyond the ends of the range as long as the end is best."""
+        share = self.options.rate_share * self.budget
+        steps = max(1, int(max(share, min(self.options.rate_least, 2.0 * share))))
+        rates, tried = list(self.options.rates), list[Told]()
+        for _ in range(1 + self.options.further_rates):
+            trials = [
+                self._trial((number,), uniform_mixture(self._sources), steps, rates[number], "step size")
+                for number in range(len(tried), len(rates))
+            ]
+            told = yield trials
+            tried += [told[trial.path] for trial in trials]
+            pick = self._simplest(tried, self.options.rate_errors)
+            if pick is None:
+                rates.append(0.1 * min(rates))
+            elif len(rates) > 1 and rates[pick] == min(rates):
+                rates.append(0.3 * rates[pick])
+            else:
+                break
+        if pick is None:
+            return None
+        self._scale = rates[pick]
+        return tried[pick].node
 
     def _race(self, trunk: Node) -> Generator[list[Trial], dict[Path, Told], tuple[Node, Mixture]]:
         arms = self._arms()
         if len(arms) == 1:
             return trunk, arms[0].mixture
         steps = max(1, int(self.options.arm_share * self.budget))
-        trials = [
-            self._trial((*trunk.path, number), arm.mixture, steps, self._scale, "race")
-            for number, arm in enumerate(arms)
-        ]
-        told = yield trials
-        outcomes = [told[trial.path] for trial in trials]
-        pick = self._simplest(outcomes, self.options.errors)
+        told, paths = yield from self._settled(
+            [((*trunk.path, number), arm.mixture) for number, arm in enumerate(arms)], steps, "race"
+        )
+        outcomes = [told[path] for path in paths]
+        pick = self._winner(outcomes)
         if pick is None:
             self._scale *= 0.3
             return trunk, arms[0].mixture
         self.notes.append(f"mixture: {arms[pick].name}")
         return outcomes[pick].node, arms[pick].mixture
+
+    def _settled(
+        self, starts: Sequence[tuple[Path, Mixture]], steps: int, phase: str
+    ) -> Generator[list[Trial], dict[Path, Told], tuple[dict[Path, Told], list[Path]]]:
+        """Train these, the last third at a tenth of the step size; what came of it, and the last paths.
+
+        Without the calm end models are told apart by the noise of their last few steps.
+        """
+        told: dict[Path, Told] = {}
+        paths = [path for path, _ in starts]
+        for number, (count, rate) in enumerate(settling(steps)):
+            paths = [(*path, 0) for path in paths] if number else paths
+            trials = [
+                self._trial(path, mixture, count, rate * self._scale, phase)
+                for path, (_, mixture) in zip(paths, starts, strict=True)
+            ]
+            told = yield trials
+        return told, paths
 
     def _arms(self) -> list[Arm]:
         from mixtree.estimate import match_moments
@@ -290,37 +331,51 @@ class Auto(Scripted):
             return 0
         if len(setting.data.validation) < LEAST_TARGET_ROWS:
             return 0
-        return int(self.options.target_share * self.budget)
+        return (FOLDS + 1) * max(1, int(self.options.target_grid[-1] * self.budget))
 
     def _target_rows(self, model: Node, mixture: Mixture) -> Script:
-        """Tune on one fold, score on the other; go on while that improves; then tune on all rows as long."""
+        """Tune on one fold, score on the other, ever longer; then on all rows for as long as helped most."""
         held = self._held_rows()
-        piece = max(1, self.left // self.options.target_pieces)
-        rate = self.options.target_rate * self._scale
         start = [Told(model, self._predictions.get(model.path))] * FOLDS
-        ends, latest, pieces = [model.path] * FOLDS, start, 0
-        while self.left >= piece * (FOLDS + pieces + 1):
-            trials = [
-                self._trial((*ends[fold], 20 + fold), self._fold(fold), piece, rate, "target folds")
-                for fold in range(FOLDS)
-            ]
-            told = yield trials
-            now = [told[trial.path] for trial in trials]
-            if self._gain(held, latest, now)[0] <= 0:
+        ends, best, done = [model.path] * FOLDS, Benefit(0.0, 0.0), 0
+        pieces, helpful = list[int](), 0
+        for length in self._target_lengths():
+            starts = [((*end, 20 + fold), self._fold(fold)) for fold, end in enumerate(ends)]
+            pieces.append(length - done)
+            told, ends = yield from self._settled(starts, pieces[-1], "target folds")
+            now, done = [told[end] for end in ends], length
+            if any(each.node.diverged for each in now):
                 break
-            ends, latest, pieces = [trial.path for trial in trials], now, pieces + 1
-        gain, error = self._gain(held, start, latest) if pieces else (0.0, 0.0)
-        helps = gain > self.options.target_errors * error
-        self.notes.append(f"target rows: gain {gain:.4f} ± {error:.4f}" if pieces else "target rows: no gain")
-        if helps:
-            path = (*model.path, 30)
-            target = np.eye(self._width + 1)[-1]
-            told = yield [self._trial(path, target, pieces * piece, rate, "target")]
-            return model if told[path].node.diverged else told[path].node
+            benefit = self._benefit(held, start, now)
+            if benefit.gain > best.gain:
+                best, helpful = benefit, len(pieces)
+        if helpful and best.gain > self.options.target_errors * best.error:
+            self.notes.append(
+                f"target rows: {sum(pieces[:helpful])} steps on them; loss of rows not trained on "
+                f"{-best.gain:+.3g} ± {best.error:.2g}"
+            )
+            return (yield from self._tune(model, pieces[:helpful]))
+        self.notes.append("target rows: not trained on; it does not help rows not trained on")
         if self.left > 0:  # what the target rows did not need goes on as before
             path = (*model.path, 31)
             told = yield [self._trial(path, mixture, self.left, 0.1 * self._scale, "decay")]
             return model if told[path].node.diverged else told[path].node
+        return model
+
+    def _target_lengths(self) -> list[int]:
+        """Numbers of steps that grow, as far as the budget reaches: two folds and the tuning itself."""
+        lengths = [max(1, int(share * self.budget)) for share in self.options.target_grid]
+        return [each for each in dict.fromkeys(lengths) if (FOLDS + 1) * each <= self.left]
+
+    def _tune(self, model: Node, pieces: Sequence[int]) -> Script:
+        """What helped the folds, on all target rows."""
+        path = (*model.path, 30)
+        for steps in pieces:
+            target = np.eye(self._width + 1)[-1]
+            told, (end,) = yield from self._settled([(path, target)], steps, "target")
+            if told[end].node.diverged:
+                break
+            model, path = told[end].node, (*end, 0)
         return model
 
     def _held_rows(self) -> list[NDArray[np.intp]]:
@@ -329,23 +384,40 @@ class Auto(Scripted):
         everything = np.arange(len(self.setting.data.validation))
         return [np.setdiff1d(everything, rows) for rows in folds]
 
-    def _gain(
+    def _benefit(
         self, held: Sequence[NDArray[np.intp]], before: Sequence[Told], now: Sequence[Told]
-    ) -> tuple[float, float]:
-        """How much better the score is on rows that a fold's model did not see, and its standard error."""
-        assert self.setting.data is not None
-        y, classes = self.setting.data.validation.y, self.setting.data.classes
+    ) -> Benefit:
+        """How much lower the loss is on rows that a fold's model did not see; none if the metric is worse.
+
+        The loss, since it tells small benefits from noise with few rows; the metric has a veto, since a loss
+        may fall by better calibration alone.
+        """
+        gains = [self._gains(old, new, rows) for rows, old, new in zip(held, before, now, strict=True)]
+        if any(each is None for each in gains):
+            return NO_BENEFIT
+        loss, loss_error, score, score_error = np.array(gains, dtype=np.float64).T
+        worse = not isfinite(score.mean()) or score.mean() < -self.options.target_veto * _combined(
+            score_error
+        )
+        if worse or not isfinite(loss.mean()):
+            return NO_BENEFIT
+        return Benefit(float(loss.mean()), _combined(loss_error))
+
+    def _gains(
+        self, old: Told, new: Told, rows: NDArray[np.intp] | slice
+    ) -> tuple[float, float, float, float] | None:
+        """How much better the new model is on these rows, by loss and by metric, with standard errors."""
+        if old.predictions is None or new.predictions is None or self.setting.data is None:
+            return None
+        y, classes = self.setting.data.validation.y[rows], self.setting.data.classes
+        if len(y) < 2 or (classes and len(np.unique(y)) < 2):
+            return None
+        one, two = old.predictions[rows], new.predictions[rows]
+        gaps = row_losses(y, one, classes) - row_losses(y, two, classes)
         metric = self.setting.metric or default_metric(classes)
-        gains, errors = [], []
-        for rows, old, new in zip(held, before, now, strict=True):
-            one_class = classes and len(np.unique(y[rows])) < 2
-            if old.predictions is None or new.predictions is None or new.node.diverged or one_class:
-                return -inf, 0.0
-            one, two = old.predictions[rows], new.predictions[rows]
-            gains.append(metric.signed(metric(y[rows], one)) - metric.signed(metric(y[rows], two)))
-            errors.append(metric.paired_error(y[rows], one, two))
-        gain, error = float(np.mean(gains)), float(np.sqrt(np.sum(np.square(errors))) / len(errors))
-        return (gain, error if isfinite(error) else 0.0) if isfinite(gain) else (-inf, 0.0)
+        score = metric.signed(metric(y, one)) - metric.signed(metric(y, two))
+        error = gaps.std(ddof=1) / np.sqrt(len(gaps))
+        return float(gaps.mean()), float(error), score, metric.paired_error(y, one, two)
 
     def _fold(self, number: int) -> Mixture:
         chosen: Mixture = np.eye(self._width)[self._sources + number]
@@ -384,13 +456,40 @@ class Auto(Scripted):
                 pick = place
         return pick
 
+    def _winner(self, outcomes: Sequence[Told]) -> int | None:
+        """The outcome of smallest value; a less simple one must not have a worse metric either."""
+        finite = [place for place, each in enumerate(outcomes) if not each.node.diverged]
+        if not finite:
+            return None
+        pick = finite[0]
+        for place in finite[1:]:
+            gains = self._gains(outcomes[pick], outcomes[place], slice(None))
+            no_worse = gains is None or gains[2] >= 0
+            if outcomes[place].node.value < outcomes[pick].node.value and no_worse:
+                pick = place
+        return pick
+
     def _paired_error(self, one: Told, two: Told) -> float:
-        if one.predictions is None or two.predictions is None or self.setting.data is None:
-            errors = [each.node.standard_error for each in (one, two)]
-            return max((error for error in errors if isfinite(error)), default=0.0)
-        y, classes = self.setting.data.validation.y, self.setting.data.classes
-        gaps = row_losses(y, one.predictions, classes) - row_losses(y, two.predictions, classes)
-        return float(gaps.std(ddof=1) / np.sqrt(len(gaps))) if len(gaps) > 1 else inf
+        gains = self._gains(one, two, slice(None))
+        if gains is not None:
+            return gains[1]
+        errors = [each.node.standard_error for each in (one, two)]
+        return max((error for error in errors if isfinite(error)), default=0.0)
+
+
+def settling(steps: int) -> list[tuple[int, float]]:
+    """So many steps, the last third of them at a tenth of the step size.
+
+    >>> settling(10)
+    [(7, 1.0), (3, 0.1)]
+    """
+    return [part for part in ((steps - steps // 3, 1.0), (steps // 3, 0.1)) if part[0]]
+
+
+def _combined(errors: NDArray[np.float64]) -> float:
+    """The standard error of a mean of independent figures; 0 where it is unknown."""
+    error = float(np.sqrt(np.sum(np.square(errors))) / len(errors))
+    return error if isfinite(error) else 0.0
 
 
 def fold_rows(validation: Rows, classes: int) -> list[NDArray[np.intp]]:
