@@ -96,12 +96,14 @@ def test_changes_within_the_noise_are_taken_as_they_are_and_said():
 def test_equal_values_leave_nothing_to_gain():
     found = certificate(full_tree(lambda h: 0.0, depth=3), sources=3)
     assert (found.bound, found.smoothness.nu, found.smoothness.noisy) == (0.0, 0.0, False)
+    assert "the same validation loss" in found.sentence and "does not learn" in found.sentence
 
 
 def test_a_loss_cannot_be_better_than_its_floor():
     tree = full_tree(lambda h: 0.3 * 0.9**h, depth=2)
     free, floored = certificate(tree, sources=3), certificate(tree, sources=3, floor=0.0)
     assert free.bound > floored.bound == floored.value
+    assert "not possible" in floored.sentence and "not possible" not in free.sentence
 
 
 def test_training_that_siblings_share_is_told_apart():
@@ -135,6 +137,23 @@ def test_the_dimension_counts_near_optimal_cells():
     # Every cell is within reach of the best at every height: N_h = 2^h, so d = log 2 / log(1/ρ).
     found = certificate(full_tree(lambda h: 0.8**h, depth=4), sources=3)
     assert found.dimension == pytest.approx(np.log(2) / np.log(1 / 0.8), rel=1e-6)
+    assert found.details[0].startswith("near-optimality dimension: about 3.1")
+    assert [line.removeprefix("assumed: ") for line in found.details[1:]] == list(found.assumptions)
+    shallow = certificate(full_tree(lambda h: 0.8**h, depth=2), sources=3)
+    assert "not estimated" in shallow.details[0]
+
+
+def test_a_cell_with_a_child_that_was_not_told_yet_counts_as_a_leaf():
+    tree = full_tree(lambda h: 0.1 * 0.8**h, depth=3)
+    del tree[(1, 0)]
+    for path in [path for path in tree if path[:2] in ((1, 0), (1, 1)) and len(path) > 2]:
+        del tree[path]
+    # (1, 1) alone would say nothing of the cell (1, 0); both are within reach of (1,).
+    tree[(1,)] = replace(tree[(1,)], value=0.5)
+    tree[(1, 1)] = replace(tree[(1, 1)], value=5.0)
+    found = certificate(tree, sources=3)
+    assert found.doubtful == (1,)
+    assert (found.best, found.smoothness.edges) == ((1,), 8)
 
 
 def test_diverged_nodes_are_left_out_and_named():
@@ -155,10 +174,13 @@ def test_delaunay_is_named():
 @pytest.mark.parametrize(
     ("tree", "sources", "words", "bound"),
     [
-        ({}, 3, "no mixture was searched", None),
-        (full_tree(lambda h: 1.0, depth=0), 3, "no cell", None),
+        ({}, 3, "nothing was tried", None),
+        (full_tree(lambda h: 1.0, depth=0), 3, "one mixture was tried", None),
         (full_tree(lambda h: 1.0, depth=0, sources=1), 1, "one source", 0.0),
-        (full_tree(lambda h: 1.0, depth=3, children=1), 3, "no cell", None),
+        (full_tree(lambda h: 1.0, depth=3, children=1), 3, "one mixture was tried", None),
+        ({(index,): Node((index,), np.array(each), 10, 1.0 - index)
+          for index, each in enumerate(([0.2, 0.8], [0.5, 0.5], [0.9, 0.1]))},
+         2, "3 mixtures were tried", None),
         ({path: replace(node, value=inf) for path, node in full_tree(lambda h: 1.0, depth=2).items()},
          3, "every model diverged", None),
         ({path: replace(node, value=inf if path else 1.0)
@@ -168,7 +190,27 @@ def test_delaunay_is_named():
 def test_where_nothing_can_be_said_it_says_why(tree, sources, words, bound):
     found = certificate(tree, sources=sources)
     assert words in found.sentence
-    assert (found.bound, found.smoothness) == (bound, None)
+    assert (found.bound, found.smoothness, found.details) == (bound, None, ())
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ("auto", "mixtures were tried, but no cell"),
+        ("uniform", "one mixture was tried"),
+        ("uniform+decay", "one mixture was tried"),
+        ("fine-tune", "mixtures were tried, but no cell"),
+        ("online", "mixtures were tried, but no cell"),
+        ("pbt", "mixtures were tried, but no cell"),
+        ("mixmin", "mixtures were tried, but no cell"),
+    ],
+)
+def test_methods_that_cut_no_cells_get_words(policy, words):
+    data = synthetic(rows=100, features=3, seed=1).sources
+    result = fit(data, policy=policy, model="linear", budget=400, steps=10)
+    found = certificate(result.tree, sources=3, best=result.node.path, floor=0.0)
+    assert found.sentence.startswith("No certificate: ") and words in found.sentence
+    assert (found.bound, found.best, found.value) == (None, result.node.path, result.value)
 
 
 def test_nonsense_is_refused():
@@ -189,7 +231,7 @@ def test_the_bound_holds_on_a_smooth_function_of_the_mixture(sources):
         assert search.best().value - found.bound <= 0.0  # the smallest value there is
 
 
-def test_a_stored_study_has_a_certificate_and_a_baseline_has_none(tmp_path):
+def test_a_stored_study_has_a_certificate_and_a_baseline_has_words(tmp_path):
     from contextlib import closing
 
     from mixtree.storage.sql import open_storage
@@ -201,7 +243,8 @@ def test_a_stored_study_has_a_certificate_and_a_baseline_has_none(tmp_path):
     with closing(open_storage(file)) as storage:
         record = storage.load("tree")
         found = certificate_of(storage, record)
-        assert certificate_of(storage, storage.load("flat")) is None
+        flat = certificate_of(storage, storage.load("flat"))
+        assert flat.bound is None and "one mixture was tried" in flat.sentence
         assert found == certificate(stored_tree(storage, "tree"), sources=3, best=record.best, floor=0.0)
     assert found.value == result.tree[result.node.path[:-1]].value
     assert found.bound > 0 and found.noise > 0

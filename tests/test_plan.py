@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from mixtree.data.synthetic import synthetic
 from mixtree.errors import InputError
 from mixtree.partition import PARTITIONS
-from mixtree.plan import Pace, budget_for, diameters, plan, recommended_steps, theory_demand
+from mixtree.plan import Pace, budget_for, diameters, plan, recommended_steps, theory_demand, widest
 from mixtree.search import TreeSearch
+from mixtree.seeds import SPLIT, derive_seed
 from mixtree.theory import diameter_l1
 from mixtree.trainer import Evaluation
 
@@ -70,6 +71,34 @@ def test_the_resolution_is_within_the_theorems_bound_and_delaunay_keeps_long_edg
 def test_diameters_of_two_sources_halve_at_every_height():
     rule = PARTITIONS["bisect"]
     assert diameters(rule.split, rule.root(2), {0, 1, 5}) == pytest.approx({0: 2.0, 1: 1.0, 5: 2.0 / 32})
+
+
+@pytest.mark.parametrize("sources", [2, 3, 4, 5])
+@pytest.mark.parametrize("partition", ["bisect", "halve", "delaunay"])
+def test_the_widest_cell_of_an_even_tree_is_that_of_all_its_cells(partition, sources):
+    rule = PARTITIONS[partition]
+    level, largest = [((), rule.root(sources))], {}
+    for height in range(10 if partition != "delaunay" else 5):
+        largest[height] = max(cell.diameter(1) for _, cell in level)
+        level = [
+            ((*path, index), child)
+            for path, cell in level
+            for index, child in enumerate(rule.split(cell, derive_seed(3, path, SPLIT)))
+        ]
+    assert widest(rule.split, rule.root(sources), set(largest), seed=3) == pytest.approx(largest)
+    if partition == "delaunay" and sources > 2:  # what plan takes for granted
+        assert set(largest.values()) == {2.0}
+
+
+def test_cells_too_small_to_cut_end_the_search_for_the_widest(monkeypatch):
+    monkeypatch.setattr("mixtree.plan._FOLLOWED", 1)
+    rule = PARTITIONS["bisect"]
+    assert 0 < widest(rule.split, rule.root(2), {2000})[2000] < 1e-15
+
+
+def test_a_commit_share_that_no_policy_has_is_said():
+    assert any("commit=0.3" in note for note in plan(3, 3000, commit=0.3).notes)
+    assert not any("commit=" in note for note in plan(3, 3000).notes)
 
 
 def test_heights_beyond_the_walk_get_an_upper_bound():
@@ -142,6 +171,7 @@ def test_time_memory_and_disk_follow_the_pace():
     assert each.disk == leaves + 1000 + 2 * each.model_steps[0]
     assert each.memory == 10**6 + each.disk
     assert any("grows with every step" in note for note in found.notes)
+    assert "about 30 s (--reference none" in found.notes[-1]
     slower = plan(3, 3000, steps=50, pace=replace(pace, step_growth=1e-4)).purchases[0]
     assert slower.seconds == pytest.approx(each.seconds + 3000 * 1e-4 * each.model_steps[0] / 2)
     unknown = plan(3, 3000, pace=replace(pace, process_bytes=None)).purchases[0]
@@ -181,6 +211,7 @@ def test_too_little_time_is_refused():
     [
         ((0, 100), {}, "number of sources"),
         ((2.5, 100), {}, "number of sources"),
+        ((100_000, 100), {}, "up to 200 sources"),
         ((3, 0), {}, "budget"),
         ((3, 10.5), {}, "budget"),
         ((3, 100), {"steps": 0}, "steps per node"),

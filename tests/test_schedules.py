@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mixtree.errors import InputError
-from mixtree.schedules import as_schedule, constant, constant_until, geometric, linear, sqrt
+from mixtree.schedules import (
+    Infeasible,
+    as_schedule,
+    constant,
+    constant_until,
+    geometric,
+    linear,
+    sqrt,
+    steps_at,
+)
 
 
 @given(st.integers(1, 10**6), st.integers(0, 200))
@@ -59,3 +68,18 @@ def test_ratios_that_make_no_schedule(ratio: float) -> None:
 def test_growth_cannot_start_below_the_root() -> None:
     with pytest.raises(InputError, match="at least 0; got -1"):
         constant_until(-1, 5, 2.0)
+
+
+def test_infeasible_is_an_answer_of_its_own() -> None:
+    none = Infeasible(3, "the theory asks for 10^9 steps", 10**9)
+
+    def mine(height: int) -> int | Infeasible:
+        return none if height == 3 else 5
+
+    assert as_schedule(mine)(3) is none
+    assert steps_at(mine, 2) == 5
+    assert steps_at(7, 3) == 7
+    with pytest.raises(InputError, match=r"no steps for height 3: the theory asks for 10\^9 steps"):
+        steps_at(mine, 3)
+    with pytest.raises(TypeError):
+        none + 1  # type: ignore[operator]

@@ -13,11 +13,14 @@ The reasoning, for values v(node) of a tree search over cells of the simplex:
    by more than the sum along the path, ν̂ρ̂^h/(1 − ρ̂).
 4. **Bound.** The leaves' cells cover the simplex, so no mixture has a value below the smallest
    v − reach − 2se over the leaves; the returned value minus that is how much better one could be. A loss
-   that cannot be negative is no better than 0.
+   that cannot be negative is no better than 0. A cell with a child that was not told yet counts as a leaf.
+
+Only a tree of cells covers the simplex. Methods that compare mixtures without cutting it get words, no bound.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import exp, hypot, isfinite, log, sqrt
@@ -81,6 +84,18 @@ class Certificate:
     """Estimated near-optimality dimension d; None with fewer than four heights."""
     assumptions: tuple[str, ...]
 
+    @property
+    def details(self) -> tuple[str, ...]:
+        """What stands behind the sentence, line by line; nothing where there is no bound to stand behind."""
+        if self.smoothness is None:
+            return ()
+        words = (
+            "not estimated, since fewer than four heights have a cell near the best"
+            if self.dimension is None
+            else f"about {self.dimension:.2g} by the cells that were tried; unopened ones could raise it"
+        )
+        return (f"near-optimality dimension: {words}", *(f"assumed: {each}" for each in self.assumptions))
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return asdict(self)
@@ -110,17 +125,18 @@ def certificate(
     """
     if sources < 1:
         raise InputError(f"a certificate needs at least one source; got {sources}")
-    found = {path: node for path, node in tree.items() if node.phase in _SEARCH}
+    found, children = _cells(tree)
     finite = {path: node for path, node in found.items() if not node.diverged}
-    returned = _returned(tree, finite, best)
-    if (words := _nothing_to_say(found, finite, sources)) is not None:
-        return _silent(words, returned, bound=0.0 if sources == 1 and finite else None)
-    assert returned is not None
+    if children < 2 or not finite or sources == 1:
+        return _without_cells(tree, best, sources=sources)
     edges = _edges(finite)
+    if not edges and () not in found:  # side by side, as random search does
+        return _without_cells(tree, best, sources=sources)
+    returned = _returned(tree, finite, best)
+    assert returned is not None
     if len(edges) < 2:
-        words = f"No certificate: {len(found)} nodes were tried, too few to see how the values change."
+        words = f"No certificate: {len(finite)} mixtures have a value, too few to see how it changes."
         return _silent(words, returned)
-    children = max(path[-1] for path in found if path) + 1
     smooth = _smoothness(edges, sources=sources, children=children)
     assumed = _assumptions(
         smooth,
@@ -132,17 +148,17 @@ def certificate(
 
 
 def certificate_of(storage: Storage, record: StudyRecord) -> Certificate | None:
-    """The certificate of a stored study; None if it is no tree search or has tried nothing yet."""
+    """The certificate of a stored study, words alone if it cut no cells; None if nothing was tried yet."""
     from mixtree.study import stored_tree
 
-    if record.config.get("search", {}).get("search") != "tree":
-        return None
     tree = stored_tree(storage, record.name)
     if not tree:
         return None
     objective = record.config.get("objective")
     best = record.best if record.best in tree else None
     sources = len(next(iter(tree.values())).mixture)
+    if record.config.get("search", {}).get("search") != "tree":
+        return _without_cells(tree, best, sources=sources)
     if objective is not None:
         return certificate(tree, sources=sources, best=best, measure="objective (smaller is better)")
     # Every built-in loss is at least 0; a user's own may not be, and then its values may show it.
@@ -161,23 +177,36 @@ def _returned(tree: Mapping[Path, Node], finite: Mapping[Path, Node], best: Path
     return min(finite.values(), key=lambda node: node.value, default=None)
 
 
-def _nothing_to_say(found: Mapping[Path, Node], finite: Mapping[Path, Node], sources: int) -> str | None:
-    if not found:
-        return "No certificate: no mixture was searched for, so nothing is known of the others."
+def _cells(tree: Mapping[Path, Node]) -> tuple[dict[Path, Node], int]:
+    """Searched nodes whose siblings were all tried, so that the leaves cover the root; children per cell."""
+    found = {path: node for path, node in tree.items() if node.phase in _SEARCH}
+    families = Counter(path[:-1] for path in found if path)
+    children = max(families.values(), default=0)
+
+    def whole(path: Path) -> bool:
+        return all(families[path[:height]] == children for height in range(len(path)))
+
+    return {path: node for path, node in found.items() if whole(path)}, children
+
+
+def _without_cells(tree: Mapping[Path, Node], best: Path | None, *, sources: int) -> Certificate:
+    """What to say of a run that cut no cells."""
+    finite = {path: node for path, node in tree.items() if not node.diverged}
+    returned = _returned(tree, finite, best)
+    mixtures = len({node.mixture.tobytes() for node in finite.values()})
+    if not tree:
+        return _silent("No certificate: nothing was tried yet.", None)
     if not finite:
-        return "No certificate: every model diverged."
+        return _silent("No certificate: every model diverged.", None)
     if sources == 1:
-        return "There is one source and so one mixture: no other could be better."
-    families: dict[Path, int] = {}
-    for path in found:
-        if path:
-            families[path[:-1]] = families.get(path[:-1], 0) + 1
-    if not any(count > 1 for count in families.values()):
-        return (
-            "No certificate: no cell of the simplex was cut (a fixed mixture, or a budget that bought one "
-            "model), so nothing is known of other mixtures."
+        return _silent(
+            "There is one source and so one mixture: no other could be better.", returned, bound=0.0
         )
-    return None
+    if mixtures == 1:
+        words = "one mixture was tried (a fixed one, or a budget that bought one model)"
+    else:
+        words = f"{mixtures} mixtures were tried, but no cell of the simplex was cut into smaller ones"
+    return _silent(f"No certificate: {words}, so nothing is known of the others.", returned)
 
 
 def _silent(words: str, returned: Node | None, *, bound: float | None = None) -> Certificate:
@@ -264,7 +293,7 @@ def _certified(
     values = [node.value for node in finite.values()]
     spread = max(values) - min(values)
     return Certificate(
-        _sentence(bound, uncertain, spread, smooth, measure),
+        _sentence(bound, uncertain, spread, smooth, measure, floored=floor is not None and bound < gap),
         bound,
         uncertain,
         returned.value,
@@ -290,13 +319,23 @@ def _dimension(finite: Mapping[Path, Node], smooth: Smoothness, lowest: float) -
     return near_optimality(counts, rho2=smooth.rho).d if len(counts) >= 4 else None
 
 
-def _sentence(bound: float, noise: float, spread: float, smooth: Smoothness, measure: str) -> str:
+def _sentence(
+    bound: float, noise: float, spread: float, smooth: Smoothness, measure: str, *, floored: bool
+) -> str:
+    if spread == 0:
+        return (
+            f"Every mixture that was tried has the same {measure}: the mixture does not matter here, or the "
+            "model does not learn."
+        )
     words = (
         f"If the {measure} goes on changing as it did from parent to child in this tree (at most "
         f"{smooth.nu:.3g}·{smooth.rho:.3g}^h at height h, {smooth.edges} changes seen), no mixture that was "
         f"not tried is better than the returned one by more than {bound:.3g}"
     )
-    words += f", of which {noise:.2g} stands for validation noise." if noise > 0 else "."
+    if floored:
+        words += f", and that is all there is: a smaller {measure} is not possible."
+    else:
+        words += f", of which {noise:.2g} stands for validation noise." if noise > 0 else "."
     if smooth.noisy:
         words += " No change was larger than its validation noise: more validation rows would tell more."
     if bound > spread:

@@ -2,7 +2,8 @@
 
 Only facts of the search and of the partitions: how many nodes a budget of Λ steps pays for does not depend on
 the data, and their depth lies between that of a tree grown evenly and that of a single path. How fine the
-cells are at those heights is measured by cutting cells along paths. Time and size come from a ``Pace``.
+cells are there is measured by cutting: of an even tree the widest cell, of single paths the widest end. Time
+and size come from a ``Pace``.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ from mixtree.search import check_budget
 from mixtree.seeds import SPLIT, derive_seed
 from mixtree.states import MEMORY_LIMIT
 from mixtree.theory import Constants, Infeasible, steps_constant, steps_full
+from mixtree.tree import Path
 
 PLANNED = ("bisect", "halve", "delaunay")
 POLICIES = {"bisect": "mixmatch-bisect", "halve": "mixmatch-ch", "delaunay": "mixmatch-dp"}
 COMMIT = 0.5
 """The share of ``+commit``."""
 
-_PATHS = 16  # walked per partition
+_PATHS = 16  # walked per partition, fewer with very many sources
 _DEEPEST = 400  # heights walked; cells only shrink below, so what is seen there is an upper bound
+_MOST_SOURCES = 200
+_FOLLOWED = 1280  # weights of the cells that are cut again at every height of an evenly grown tree
 _FEWEST_NODES = 13  # a root and six cuts
 _L2 = 0.01
 _THEORY_ROWS, _THEORY_WEIGHTS = 1000, 2000
@@ -46,7 +50,8 @@ class Purchase:
     leaves: int
     depth: tuple[int, int]
     diameter: tuple[float, float]
-    """Largest ℓ1 diameter of the deepest cells on the paths that were walked; the simplex has 2."""
+    """Largest ℓ1 diameter of a deepest cell: of all of them, and of those at the end of 16 single paths. The
+    simplex has 2."""
     model_steps: tuple[int, int]
     """Steps that the returned model has seen, its commit included."""
     seconds: float | None = None
@@ -122,8 +127,9 @@ def plan(
     """
     _check(sources, budget, steps, commit)
     asked = theory or theory_demand(sources, budget)
-    if sources == 1 or _search_budget(budget, commit) < 3:
-        return _no_search(sources, budget, pace, asked)
+    share = _search_budget(budget, commit)
+    if sources == 1 or share < 3:
+        return _no_search(sources, budget, share, pace, asked)
     chosen = recommended_steps(sources, budget, commit=commit)
     wanted = {max(1, chosen // 2), chosen, 2 * chosen, *(() if steps is None else (steps,))}
     roots = {name: _root(name, sources, minimum, maximum) for name in PLANNED}
@@ -134,7 +140,7 @@ def plan(
             drawn += _resolved([each for each in counts if each is not None], root, seed)
     priced = tuple(each if pace is None else _priced(each, budget, commit, pace) for each in drawn)
     recommendation = _recommend(priced, chosen, sources, budget, commit, capped=roots["bisect"] is None)
-    notes = _notes(priced, recommendation, steps, pace, capped=roots["bisect"] is None)
+    notes = _notes(priced, recommendation, steps, budget, pace, capped=roots["bisect"] is None)
     return Plan(sources, budget, commit, priced, recommendation, asked, pace, notes)
 
 
@@ -257,6 +263,8 @@ def _check(sources: int, budget: int, steps: int | None, commit: float) -> None:
     check_budget(budget)
     if isinstance(sources, bool) or not isinstance(sources, int | np.integer) or sources < 1:
         raise InputError(f"the number of sources must be a whole number of at least 1; got {sources!r}")
+    if sources > _MOST_SOURCES:
+        raise InputError(f"a plan is for up to {_MOST_SOURCES} sources, whose cells it cuts; got {sources}")
     if not 0 <= commit < 1:
         raise InputError(f"the commit share must be at least 0 and below 1; got {commit}")
     if steps is None:
@@ -302,13 +310,44 @@ def _count(name: str, root: Any, steps: int, budget: int, commit: float, seed: i
 def _resolved(counts: Sequence[Purchase], root: Any, seed: int) -> list[Purchase]:
     if not counts:
         return []
-    heights = {height for each in counts for height in each.depth}
-    found = diameters(PARTITIONS[counts[0].partition].split, root, heights, seed=seed)
-    return [replace(each, diameter=(found[each.depth[0]], found[each.depth[1]])) for each in counts]
+    name = counts[0].partition
+    if name == "delaunay" and len(root.representative) > 2:  # some child keeps any two corners, for ever
+        same = float(root.diameter(1))
+        return [replace(each, diameter=(same, same)) for each in counts]
+    split = PARTITIONS[name].split
+    even = widest(split, root, {each.depth[0] for each in counts}, seed=seed)
+    path = diameters(split, root, {each.depth[1] for each in counts}, seed=seed)
+    return [replace(each, diameter=(even[each.depth[0]], path[each.depth[1]])) for each in counts]
+
+
+def widest(split: Callable[..., Any], root: Any, heights: set[int], *, seed: int = 0) -> dict[int, float]:
+    """Largest ℓ1 diameter of all cells at these heights, found by cutting the widest ones of every height.
+
+    Exact while a height has no more cells than are followed (about 1280/K); below that nearly always, because
+    cells only shrink.
+
+    >>> rule = PARTITIONS["bisect"]
+    >>> widest(rule.split, rule.root(3), {0, 3, 9})
+    {0: 2.0, 3: 1.0, 9: 0.125}
+    """
+    most = max(8, _FOLLOWED // len(root.representative))
+    largest: list[float] = []
+    level: list[tuple[float, Path, Any]] = [(root.diameter(1), (), root)]
+    while level:
+        largest.append(float(level[0][0]))
+        if len(largest) > max(heights):
+            break
+        below = [
+            (child.diameter(1), (*path, index), child)
+            for _, path, cell in level
+            for index, child in enumerate(split(cell, derive_seed(seed, path, SPLIT)))
+        ]
+        level = sorted(below, key=lambda each: -each[0])[:most]
+    return {height: largest[min(height, len(largest) - 1)] for height in sorted(heights)}
 
 
 def diameters(split: Callable[..., Any], root: Any, heights: set[int], *, seed: int = 0) -> dict[int, float]:
-    """Largest ℓ1 diameter of the cells at these heights, over the first, the last and random children.
+    """Largest ℓ1 diameter that up to 16 paths see at these heights: the first, the last and random children.
 
     Heights beyond 400 get what is seen there, an upper bound: cells only shrink.
     """
@@ -316,7 +355,8 @@ def diameters(split: Callable[..., Any], root: Any, heights: set[int], *, seed: 
     largest = dict.fromkeys(stops, 0.0)
     rng = np.random.default_rng(seed)
     picks: list[Callable[[int], int]] = [lambda count: 0, lambda count: count - 1]
-    picks += [lambda count: int(rng.integers(count))] * (_PATHS - 2)
+    paths = max(4, min(_PATHS, 800 // len(root.representative)))
+    picks += [lambda count: int(rng.integers(count))] * (paths - 2)
     for index, pick in enumerate(picks):
         cell = root
         for height in range(max(stops) + 1):
@@ -342,11 +382,11 @@ def _priced(each: Purchase, budget: int, commit: float, pace: Pace) -> Purchase:
 # -- choosing ------------------------------------------------------------------------------------------------
 
 
-def _no_search(sources: int, budget: int, pace: Pace | None, asked: Demand) -> Plan:
+def _no_search(sources: int, budget: int, share: int, pace: Pace | None, asked: Demand) -> Plan:
     why = (
         "one source: there is one mixture, and the whole budget trains on it"
         if sources == 1
-        else f"{budget} steps do not buy a root and two children: the whole budget trains one model"
+        else f"{share} steps for the search do not buy a root and two children: all {budget} train one model"
     )
     notes = () if pace is None else (f"expected time: about {pace.seconds(budget, 1, seen=budget):.3g} s",)
     return Plan(
@@ -390,9 +430,9 @@ def _recommend(
 
 
 def _why_bisect(mine: Purchase, star: Purchase | None) -> str:
-    even, path = (f"{width:.2g}" if width >= 0.001 else "0.001" for width in mine.diameter)
+    even, path = (f"{width:.2g}" if width >= 0.001 else "below 0.001" for width in mine.diameter)
     words = (
-        "bisect is the partition of the theorems: its cells shrink on every path (ℓ1 diameter at most "
+        "bisect is the partition of the theorems: its cells shrink on every path (largest ℓ1 diameter "
         f"{even} grown evenly, {path} along one path)"
     )
     if star is None or star.diameter[1] <= mine.diameter[1] * 1.01:
@@ -415,6 +455,7 @@ def _notes(
     purchases: Sequence[Purchase],
     chosen: Recommendation,
     steps: int | None,
+    budget: int,
     pace: Pace | None,
     *,
     capped: bool,
@@ -426,10 +467,18 @@ def _notes(
         notes.append(f"λ = {steps} is not shown: the search cannot pay for a root and one expansion with it")
     elif steps is not None and steps != chosen.steps:
         notes.append(f"you gave λ = {steps}; the recommended λ is {chosen.steps}")
+    if chosen.commit not in (0, COMMIT):
+        how = f"{chosen.commit:g} is TreeSearch(…, commit={chosen.commit:g}) in Python"
+        notes.append(f"the policy +commit has a share of {COMMIT:g}; {how}")
     if pace is not None and pace.step_bytes > 0:
         notes.append("the model grows with every step and slows down: times are rough")
     if pace is not None and pace.node_seconds > chosen.steps * pace.step_seconds:
         notes.append("evaluating and storing nodes takes longer than training them: a larger λ is quicker")
     if pace is not None:
         notes.append("times are those of this machine under its load now, in one process")
+        more = pace.seconds(budget, 1, seen=budget)
+        notes.append(
+            f"not in them: the comparison with uniform that fit makes, about {more:.2g} s (--reference none "
+            "leaves it out)"
+        )
     return tuple(notes)

@@ -8,15 +8,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from mixtree.errors import InputError
 
-Schedule = Callable[[int], int]
+
+@dataclass(frozen=True, slots=True)
+class Infeasible:
+    """A height for which a schedule has no number of steps, and why; never a number itself."""
+
+    height: int
+    reason: str
+    needed: int | None = None
+    """Steps that would do, were the budget no limit (to 40 digits); None where no number of steps does."""
+
+    def __str__(self) -> str:
+        return self.reason
 
 
-def constant(steps: int) -> Schedule:
+Steps = int | Infeasible
+"""λ(h): a whole number of steps, or why there is none."""
+
+Schedule = Callable[[int], Steps]
+"""A search never goes to a height that is ``Infeasible``."""
+
+
+def constant(steps: int) -> Callable[[int], int]:
     """The same number at every height, as in all of the paper's experiments.
 
     >>> constant(5)(7)
@@ -26,13 +45,13 @@ def constant(steps: int) -> Schedule:
     return lambda height: steps
 
 
-def linear(steps: int) -> Schedule:
+def linear(steps: int) -> Callable[[int], int]:
     """n(h + 1)."""
     _check_steps(steps)
     return lambda height: steps * (height + 1)
 
 
-def sqrt(steps: int) -> Schedule:
+def sqrt(steps: int) -> Callable[[int], int]:
     """ceil(n√(h + 1)).
 
     >>> [sqrt(10)(height) for height in range(4)]
@@ -43,7 +62,7 @@ def sqrt(steps: int) -> Schedule:
     return lambda height: math.isqrt(steps * steps * (height + 1) - 1) + 1
 
 
-def geometric(steps: int, ratio: float) -> Schedule:
+def geometric(steps: int, ratio: float) -> Callable[[int], int]:
     """ceil(n·r^h).
 
     >>> [geometric(10, 1.5)(height) for height in range(3)]
@@ -52,7 +71,7 @@ def geometric(steps: int, ratio: float) -> Schedule:
     return constant_until(0, steps, ratio)
 
 
-def constant_until(height: int, steps: int, ratio: float) -> Schedule:
+def constant_until(height: int, steps: int, ratio: float) -> Callable[[int], int]:
     """n up to the given height, then ceil(n·r^(h − height)).
 
     >>> [constant_until(2, 10, 2.0)(h) for h in range(5)]
@@ -74,16 +93,34 @@ def constant_until(height: int, steps: int, ratio: float) -> Schedule:
 
 
 def as_schedule(steps: int | Schedule) -> Schedule:
-    """A number of steps as a constant schedule; a schedule as it is."""
+    """A number of steps as a constant schedule; a schedule as it is, its answers checked.
+
+    >>> as_schedule(lambda height: 5 if height < 2 else Infeasible(height, "too deep"))(2)
+    Infeasible(height=2, reason='too deep', needed=None)
+    """
     if not callable(steps):
         return constant(steps)
 
-    def checked(height: int) -> int:
+    def checked(height: int) -> Steps:
         count = steps(height)
+        if isinstance(count, Infeasible):
+            return count
         _check_steps(count)
         return int(count)
 
     return checked
+
+
+def steps_at(steps: int | Schedule, height: int) -> int:
+    """λ(h) as a number, or an error that says why there is none.
+
+    >>> steps_at(linear(10), 2)
+    30
+    """
+    count = as_schedule(steps)(height)
+    if isinstance(count, Infeasible):
+        raise InputError(f"the schedule has no steps for height {height}: {count}")
+    return count
 
 
 def _check_steps(steps: int) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from mixtree.bounds import Bound, check_smoothness, default_rho, optimistic
 from mixtree.errors import InputError, SearchError, TrainingError
 from mixtree.partition import Partition
-from mixtree.schedules import Schedule, as_schedule
+from mixtree.schedules import Infeasible, Schedule, as_schedule, steps_at
 from mixtree.seeds import SPLIT, derive_seed
 from mixtree.simplex import Cell, Mixture
 from mixtree.trainer import Evaluation
@@ -166,6 +166,9 @@ class TreeSearch:
     ) -> None:
         self._ledger = Ledger(budget)
         self._steps = as_schedule(steps)
+        # A schedule that has no number for the root or its children leaves no search: said now, not later.
+        self._root_steps = steps_at(self._steps, 0) if train_root else 0
+        self._child_steps = steps_at(self._steps, 1)
         self._rho = default_rho(len(root.representative)) if rho is None else rho
         self._check(nu, optimism, returns, commit, commit_lr, width)
         self._nu, self._optimism, self._returns = nu, optimism, returns
@@ -188,7 +191,7 @@ class TreeSearch:
             "search": "tree",
             "partition": getattr(partition, "__qualname__", repr(partition)),
             "root": root.representative.tolist(),
-            "steps": [self._steps(height) for height in range(8)],
+            "steps": [str(n) if isinstance(n, Infeasible) else n for n in map(self._steps, range(8))],
             "nu": nu,
             "rho": self._rho,
             "optimism": optimism,
@@ -303,11 +306,11 @@ class TreeSearch:
     def _ask_root(self) -> list[Trial]:
         root = self._cells[()]
         children = len(self._split((), root))
-        first = (self._steps(0) if self._train_root else 0) + children * self._steps(1)
+        first = self._root_steps + children * self._child_steps
         if children and first <= self._search_budget:
             if self._train_root:
-                return [Trial((), root.representative, self._steps(0), phase="root")]
-            return self._expand((), self._split((), root))
+                return [Trial((), root.representative, self._root_steps, phase="root")]
+            return self._expand((), self._split((), root), self._child_steps)
         # Not even one expansion can be paid for: one model gets it all.
         del self._cells[()]
         return [Trial((), root.representative, self._search_budget or self.budget, phase="root")]
@@ -328,7 +331,8 @@ class TreeSearch:
         while (path := self._frontier.pop(bound)) is not None:
             cell = self._cells.pop(path)
             cost = self._steps(len(path) + 1)
-            if 2 * cost > left:  # an expansion has at least two children: no leaf of this height fits
+            # An expansion has at least two children: no leaf of this height fits.
+            if isinstance(cost, Infeasible) or 2 * cost > left:
                 for other in self._frontier.drop(len(path)):
                     del self._cells[other]
                     self._given_up.add(other)
@@ -336,7 +340,7 @@ class TreeSearch:
                 continue
             children = self._split(path, cell)
             if children and len(children) * cost <= left:
-                return self._expand(path, children)
+                return self._expand(path, children, cost)
             if children:
                 self._given_up.add(path)
         return []
@@ -344,9 +348,8 @@ class TreeSearch:
     def _split(self, path: Path, cell: Cell) -> Sequence[Cell]:
         return self._partition(cell, derive_seed(self._seed, path, SPLIT))
 
-    def _expand(self, path: Path, children: Sequence[Cell]) -> list[Trial]:
+    def _expand(self, path: Path, children: Sequence[Cell], steps: int) -> list[Trial]:
         self.expanded.append(path)
-        steps = self._steps(len(path) + 1)
         trials = []
         for index, cell in enumerate(children):
             child = (*path, index)

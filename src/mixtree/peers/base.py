@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.errors import InputError, MissingExtraError, SearchError, TrainingError
-from mixtree.schedules import as_schedule
+from mixtree.schedules import steps_at
 from mixtree.search import ALL_DIVERGED, Ledger, Trial
 from mixtree.simplex import Mixture, uniform_mixture
 from mixtree.trainer import Evaluation
@@ -176,7 +176,7 @@ class Peer(ABC):
     def _trial_plan(self, setting: Setting, *, most: int = 40) -> tuple[int, int]:
         """How many trials, of how many steps each: a node's steps where that makes a sensible number."""
         fewest = max(_FEWEST, 2 * (self._sources + 1))
-        wanted = self._search_budget // as_schedule(setting.steps)(0)
+        wanted = self._search_budget // steps_at(setting.steps, 0)
         count = min(max(wanted, fewest), max(most, fewest), self._search_budget)
         return count, self._search_budget // count if count else 0
 

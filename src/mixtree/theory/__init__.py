@@ -6,6 +6,7 @@ Functions that estimate the constants of a data set live in ``mixtree.constants`
 
 from __future__ import annotations
 
+from mixtree.schedules import Infeasible, Steps
 from mixtree.theory.regret import (
     Dimension,
     height_reached,
@@ -44,8 +45,6 @@ from mixtree.theory.smoothness import (
 )
 from mixtree.theory.steps import (
     ClosedForm,
-    Infeasible,
-    Steps,
     TheorySchedule,
     steps_constant,
     steps_exponential,

@@ -29,30 +29,47 @@ def exact(value: Any) -> Decimal:
     return Decimal(int(value)) if isinstance(value, Integral) else Decimal(float(value))
 
 
-def whole(name: str, value: Any, *, least: int) -> int:
+def whole(name: str, value: Any, *, least: int, most: int | None = None) -> int:
     """The value as an int of at least so much, or an error that says what it should be."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise InputError(f"{name} must be a whole number of at least {least}; got {value!r}")
+    if most is not None and int(value) > most:
+        raise InputError(f"{name} must be at most {most}; got {_shown(int(value))}")
     return int(value)
+
+
+def check_height(height: Any, *, least: int = 0, name: str = "the height") -> int:
+    """A height: up to 10^18, beyond which ρ^h leaves even the Decimals of ``precise``."""
+    return whole(name, height, least=least, most=10**18)
+
+
+def check_sources(sources: Any) -> int:
+    """K, of which the theory needs two."""
+    return whole("sources (K)", sources, least=2, most=10**9)
+
+
+def check_k(k: Any) -> int:
+    """The k of α_k and Ĉ(k): 1 − α_k is 2^{-k}, so more than 64 change nothing but the constants."""
+    return whole("k", k, least=0, most=64)
 
 
 def above(name: str, value: Any, *, limit: float = 0.0) -> float:
     """The value as a finite number above the limit, or an error that says what it should be."""
-    if not _is_finite(value) or value <= limit:
+    if not is_finite(value) or value <= limit:
         raise InputError(f"{name} must be a finite number above {limit:g}; got {value!r}")
     return float(value)
 
 
 def at_least(name: str, value: Any, *, limit: float = 0.0) -> float:
     """The value as a finite number of at least the limit, or an error that says what it should be."""
-    if not _is_finite(value) or value < limit:
+    if not is_finite(value) or value < limit:
         raise InputError(f"{name} must be a finite number of at least {limit:g}; got {value!r}")
     return float(value)
 
 
 def between(name: str, value: Any) -> float:
     """The value as a number strictly between 0 and 1, or an error that says so."""
-    if not _is_finite(value) or not 0 < value < 1:
+    if not is_finite(value) or not 0 < value < 1:
         raise InputError(f"{name} must lie strictly between 0 and 1; got {value!r}")
     return float(value)
 
@@ -70,10 +87,15 @@ def natural_log(value: Decimal) -> float:
         return float(value.ln())
 
 
-def _is_finite(value: Any) -> bool:
+def is_finite(value: Any) -> bool:
+    """Whether it is a real number that a float can hold."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
     try:
         return math.isfinite(value)
     except OverflowError:  # a whole number beyond all floats
         return False
+
+
+def _shown(value: int) -> str:
+    return str(value) if abs(value) < 10**30 else f"{Decimal(value):.3g}"

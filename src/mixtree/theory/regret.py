@@ -9,19 +9,39 @@ from decimal import ROUND_FLOOR, Decimal
 from typing import Literal
 
 from mixtree.errors import InputError
-from mixtree.theory._numbers import above, at_least, between, check_budget, exact, precise, whole
-from mixtree.theory.steps import Infeasible, Steps
+from mixtree.schedules import Infeasible, Steps
+from mixtree.theory._numbers import (
+    above,
+    at_least,
+    between,
+    check_budget,
+    check_height,
+    exact,
+    is_finite,
+    precise,
+    whole,
+)
 
 _TALLEST = 10**6
+_LARGEST = 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """Near-optimality dimension: N_h ≤ C·ρ2^{−dh} at every height that was counted."""
+    """Near-optimality dimension: N_h ≤ C·ρ2^{−dh} at every height that was counted.
+
+    >>> Dimension(0.5, 2.0)
+    Dimension(d=0.5, scale=2.0)
+    """
 
     d: float
     scale: float
     """C."""
+
+    def __post_init__(self) -> None:
+        if at_least("the near-optimality dimension d", self.d) > _LARGEST:
+            raise InputError(f"the near-optimality dimension d is at most {_LARGEST:g} here; got {self.d!r}")
+        above("the near-optimality constant C", self.scale)
 
 
 def near_optimality(counts: Sequence[float], *, rho2: float) -> Dimension:
@@ -39,7 +59,7 @@ def near_optimality(counts: Sequence[float], *, rho2: float) -> Dimension:
     (0.5, 1.0)
     """
     between("rho2 (ρ2)", rho2)
-    if len(counts) < 4 or any(not (math.isfinite(count) and count >= 1) for count in counts):
+    if len(counts) < 4 or any(not is_finite(count) or count < 1 for count in counts):
         raise InputError(
             f"near_optimality needs the counts of at least 4 heights, each at least 1; got {list(counts)}"
         )
@@ -67,10 +87,8 @@ def height_reached(
     """
     check_budget(budget)
     between("rho2 (ρ2)", rho2)
-    at_least("the near-optimality dimension d", dimension.d)
-    above("the near-optimality constant C", dimension.scale)
-    number = None if callable(steps) else whole("steps", steps, least=1)
-    root, child = (steps(0), steps(1)) if callable(steps) else (steps, steps)
+    at = _checked(steps)
+    root, child = at(0), at(1)
     if isinstance(root, Infeasible):
         return root
     if isinstance(child, Infeasible):
@@ -82,9 +100,20 @@ def height_reached(
         growth = exact(rho2) ** -exact(dimension.d)
         scale, limit = exact(dimension.scale), exact(budget)
         if callable(steps):
-            return 1 + _height(steps, limit, 2 * scale, growth)
-        assert number is not None
-        return 1 + _constant_height(Decimal(number), limit, 2 * scale, growth)
+            return 1 + _height(at, limit, 2 * scale, growth)
+        return 1 + _constant_height(Decimal(root), limit, 2 * scale, growth)
+
+
+def _checked(steps: int | Callable[[int], Steps]) -> Callable[[int], Steps]:
+    if not callable(steps):
+        number = whole("steps", steps, least=1)
+        return lambda height: number
+
+    def at(height: int) -> Steps:
+        count = steps(height)
+        return count if isinstance(count, Infeasible) else whole(f"steps at height {height}", count, least=1)
+
+    return at
 
 
 def _height(steps: Callable[[int], Steps], budget: Decimal, scale: Decimal, growth: Decimal) -> int:
@@ -133,7 +162,7 @@ def regret_bound(height: int, *, nu2: float, rho2: float) -> float:
     >>> regret_bound(3, nu2=2.0, rho2=0.5)
     2.0
     """
-    whole("the height h(Λ)", height, least=1)
+    check_height(height, least=1, name="the height h(Λ)")
     above("nu2 (ν2)", nu2)
     between("rho2 (ρ2)", rho2)
     return float(4 * nu2 * rho2 ** (height - 1))

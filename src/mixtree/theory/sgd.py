@@ -12,6 +12,7 @@ from mixtree.theory._numbers import (
     above,
     at_least,
     check_budget,
+    check_k,
     exact,
     natural_log,
     precise,
@@ -134,7 +135,9 @@ def step_size(step: int, constants: Constants, *, budget: float) -> float:
     4.418e-06
     """
     whole("the step t", step, least=0)
-    return 2 / (constants.mu * (step + step_shift(constants.kappa, budget=budget)))
+    shift = step_shift(constants.kappa, budget=budget)
+    with precise():
+        return float(2 / (exact(constants.mu) * (int(step) + exact(shift))))
 
 
 def alpha_k(k: int) -> float:
@@ -145,7 +148,7 @@ def alpha_k(k: int) -> float:
     >>> [alpha_k(k) for k in range(4)]
     [0.0, 0.5, 0.75, 0.875]
     """
-    return float(_alpha(whole("k", k, least=0)))
+    return float(_alpha(check_k(k)))
 
 
 def g0(d0_squared: float, constants: Constants, *, budget: float) -> float:
@@ -245,7 +248,7 @@ def c_hat(k: int, d0_squared: float, constants: Constants, *, budget: float) -> 
     >>> print(f"{c_hat(0, 1.0, one, budget=1e6):.4g}, {c_hat(1, 1.0, one, budget=1e6):.4g}")
     7.595e+12, 5.11e+15
     """
-    return float(sgd_terms(d0_squared, constants, budget=budget).c_hat(whole("k", k, least=0)))
+    return float(sgd_terms(d0_squared, constants, budget=budget).c_hat(check_k(k)))
 
 
 def log_c_hat(k: int, d0_squared: float, constants: Constants, *, budget: float) -> float:
@@ -257,7 +260,7 @@ def log_c_hat(k: int, d0_squared: float, constants: Constants, *, budget: float)
     >>> round(log_c_hat(3, 1.0, one, budget=1e6), 2)
     1839.15
     """
-    return natural_log(sgd_terms(d0_squared, constants, budget=budget).c_hat(whole("k", k, least=0)))
+    return natural_log(sgd_terms(d0_squared, constants, budget=budget).c_hat(check_k(k)))
 
 
 def sgd_bound(steps: int, d0_squared: float, constants: Constants, *, budget: float, k: int = 0) -> float:
@@ -275,7 +278,7 @@ def sgd_bound(steps: int, d0_squared: float, constants: Constants, *, budget: fl
     """
     whole("the number of steps t", steps, least=1)
     terms = sgd_terms(d0_squared, constants, budget=budget)
-    slow = terms.slow(whole("k", k, least=0))
+    slow = terms.slow(check_k(k))
     return float(terms.bound(int(steps), k, slow))
 
 
@@ -290,7 +293,7 @@ def sgd_failure(steps: int, *, budget: float) -> float:
     whole("the number of steps t", steps, least=1)
     check_budget(budget)
     with precise():
-        return float(steps / exact(budget) ** 8)
+        return float(int(steps) / exact(budget) ** 8)
 
 
 def _alpha(k: int) -> Decimal:

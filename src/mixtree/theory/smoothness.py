@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from mixtree.errors import InputError
-from mixtree.theory._numbers import above, at_least, exact, precise, whole
+from mixtree.theory._numbers import above, at_least, check_height, check_sources, exact, precise
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ class Constants:
         above("sigma (σ)", self.sigma)
         at_least("noise (𝒢)", self.noise)
         above("diameter (D)", self.diameter)
-        whole("sources (K)", self.sources, least=2)
+        check_sources(self.sources)
         # A little slack: both may come out of the same sum in another order.
-        if self.sigma**2 < self.noise * (1 - 1e-9):
+        if self.sigma < math.sqrt(self.noise) * (1 - 1e-9):
             raise InputError(
-                f"σ² = sup β²‖w − w'‖² + 𝒢 cannot be below 𝒢; got σ² = {self.sigma**2:g}, 𝒢 = {self.noise:g}"
+                f"σ² = sup β²‖w − w'‖² + 𝒢 cannot be below 𝒢; got σ = {self.sigma:g}, 𝒢 = {self.noise:g}"
             )
 
     @property
@@ -68,8 +68,9 @@ def nu1(*, sigma: float, mu: float, sources: int) -> float:
     """
     above("sigma (σ)", sigma)
     above("mu (strong convexity of every F_α)", mu)
-    whole("sources (K)", sources, least=2)
-    return float((4 * sigma * math.sqrt(2 * sources) / (math.sqrt(3) * mu)) ** 2)
+    check_sources(sources)
+    with precise():
+        return float(_nu1(sigma, mu, sources))
 
 
 def rho(sources: int) -> float:
@@ -80,7 +81,7 @@ def rho(sources: int) -> float:
     >>> round(rho(2), 12), round(rho(3), 4)
     (0.75, 0.866)
     """
-    whole("sources (K)", sources, least=2)
+    check_sources(sources)
     return float(0.75 ** (1 / (sources - 1)))
 
 
@@ -93,7 +94,11 @@ def nu2(*, sigma: float, mu: float, lipschitz: float, sources: int) -> float:
     11.3137
     """
     above("lipschitz (L)", lipschitz)
-    return lipschitz * math.sqrt(nu1(sigma=sigma, mu=mu, sources=sources))
+    above("sigma (σ)", sigma)
+    above("mu (strong convexity of every F_α)", mu)
+    check_sources(sources)
+    with precise():
+        return float(exact(lipschitz) * _nu1(sigma, mu, sources).sqrt())
 
 
 def rho2(sources: int) -> float:
@@ -130,7 +135,7 @@ def optimum_spread(height: int, constants: Constants) -> float:
     >>> round(optimum_spread(0, unit), 4), round(optimum_spread(1, unit), 4)
     (21.3333, 16.0)
     """
-    whole("the height", height, least=0)
+    check_height(height)
     with precise():
         return float(exact_spread(height, constants))
 
@@ -144,7 +149,7 @@ def value_spread(height: int, constants: Constants) -> float:
     >>> round(value_spread(1, unit), 6)
     8.0
     """
-    whole("the height", height, least=0)
+    check_height(height)
     with precise():
         return float(exact(constants.lipschitz) * exact_spread(height, constants).sqrt())
 
@@ -157,9 +162,9 @@ def diameter_l2(height: int, *, sources: int) -> float:
     >>> [round(diameter_l2(height, sources=3), 4) for height in range(4)]
     [1.4142, 1.4142, 1.2247, 1.2247]
     """
-    whole("the height", height, least=0)
-    whole("sources (K)", sources, least=2)
-    return math.sqrt(2) * (math.sqrt(3) / 2) ** (height // (sources - 1))
+    check_height(height)
+    check_sources(sources)
+    return math.sqrt(2) * math.pow(math.sqrt(3) / 2, height // (sources - 1))
 
 
 def diameter_l1(height: int, *, sources: int) -> float:
@@ -171,14 +176,17 @@ def diameter_l1(height: int, *, sources: int) -> float:
     >>> round(diameter_l1(8, sources=3), 4)
     1.591
     """
-    whole("the height", height, least=0)
-    whole("sources (K)", sources, least=2)
+    check_height(height)
+    check_sources(sources)
     return math.sqrt(2 * sources) * math.pow(0.75, (height / (sources - 1) - 1) / 2)
 
 
 def exact_spread(height: int, constants: Constants) -> Decimal:
     """ν1ρ^h as a Decimal; at height 10^6 it is far below the smallest float."""
     with precise():
-        sigma, mu, sources = exact(constants.sigma), exact(constants.mu), Decimal(constants.sources)
-        squared = 32 * sources * (sigma / mu) ** 2 / 3
-        return squared * Decimal("0.75") ** (Decimal(height) / (sources - 1))
+        rate = Decimal("0.75") ** (Decimal(int(height)) / (int(constants.sources) - 1))
+        return _nu1(constants.sigma, constants.mu, constants.sources) * rate
+
+
+def _nu1(sigma: float, mu: float, sources: int) -> Decimal:
+    return 32 * int(sources) * (exact(sigma) / exact(mu)) ** 2 / 3

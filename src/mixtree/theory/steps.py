@@ -9,7 +9,8 @@ from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 
 from mixtree.errors import InputError
-from mixtree.theory._numbers import check_budget, exact, precise, whole
+from mixtree.schedules import Infeasible, Steps
+from mixtree.theory._numbers import check_budget, check_height, check_k, exact, precise, whole
 from mixtree.theory.sgd import SgdTerms, sgd_terms
 from mixtree.theory.smoothness import Constants, exact_spread
 
@@ -17,23 +18,6 @@ logger = logging.getLogger(__name__)
 
 # Where the bound falls so slowly that only a number of a thousand digits would do, none does.
 _MOST = 10**1000
-
-
-@dataclass(frozen=True, slots=True)
-class Infeasible:
-    """A height whose nodes this budget cannot train as the theory asks; never a number."""
-
-    height: int
-    reason: str
-    needed: int | None = None
-    """Steps that would do, were the budget no limit (to 40 digits); None where no number of steps does."""
-
-    def __str__(self) -> str:
-        return self.reason
-
-
-Steps = int | Infeasible
-"""λ(h): a whole number of steps below Λ, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +44,7 @@ def node_problem(height: int, constants: Constants) -> tuple[Decimal, Decimal]:
     >>> [[round(float(number), 4) for number in node_problem(height, one)] for height in range(2)]
     [[9.0, 21.3333], [85.3333, 16.0]]
     """
-    whole("the height", height, least=0)
+    check_height(height)
     with precise():
         target = exact_spread(height, constants)
         if height == 0:
@@ -87,7 +71,7 @@ def steps_full(height: int, constants: Constants, *, budget: float, k: int = 0) 
     λ(1) needs 14183224 steps, more than the budget Λ = 1e+06
     """
     check_budget(budget)
-    return _steps_full(whole("the height", height, least=0), constants, budget, whole("k", k, least=0))
+    return _steps_full(check_height(height), constants, budget, check_k(k))
 
 
 @lru_cache(maxsize=4096)
@@ -141,7 +125,7 @@ def steps_constant(height: int, constants: Constants, *, budget: float) -> Close
     >>> form.steps, form.valid
     (14668353, False)
     """
-    start, _ = node_problem(whole("the height", height, least=1), constants)
+    start, _ = node_problem(check_height(height, least=1), constants)
     terms = sgd_terms(start, constants, budget=budget)
     with precise():
         kappa, limit, wide = terms.beta / terms.mu, exact(budget), exact(constants.diameter)
@@ -154,7 +138,7 @@ def steps_constant(height: int, constants: Constants, *, budget: float) -> Close
             + 128 * kappa * terms.log8.sqrt()
             + 16 * (2 * shift * terms.log8).sqrt()
         )
-        rate = Decimal("0.75") ** (Decimal(1) / (constants.sources - 1))
+        rate = Decimal("0.75") ** (Decimal(1) / (int(constants.sources) - 1))
         value = (total / (rate * (1 + shift).sqrt())) ** 2 - shift
         broken = []
         if shift * start < 8 * terms.noise / terms.mu**2:
@@ -177,7 +161,7 @@ def steps_exponential(height: int, constants: Constants, *, budget: float) -> Cl
     >>> form.valid, round(form.formula / steps_exponential(249, one, budget=1e30).formula, 6)
     (True, 1.333333)
     """
-    start, target = node_problem(whole("the height", height, least=1), constants)
+    start, target = node_problem(check_height(height, least=1), constants)
     terms = sgd_terms(start, constants, budget=budget)
     with precise():
         value = (4 * (2 * terms.c_check).sqrt() * terms.log8 / (terms.mu * target)) ** 2 - terms.shift
@@ -205,29 +189,27 @@ def _within_budget(height: int, needed: int, budget: float) -> Steps:
 class TheorySchedule:
     """λ(h) by the full condition as a schedule for a search of budget Λ; ``theory_schedule`` makes it.
 
-    A schedule answers with a whole number. At a height that is ``Infeasible`` a node costs, by that word, at
-    least Λ, and the answer is Λ + 1: no search of budget Λ ever goes there. ``at`` gives the value itself.
+    At a height whose nodes Λ cannot train as the theory asks the answer is ``Infeasible``, and no search goes
+    there.
     """
 
     constants: Constants
     budget: int
     k: int = 0
 
-    def at(self, height: int) -> Steps:
+    def __call__(self, height: int) -> Steps:
         """λ(h), or why there is none."""
         return steps_full(height, self.constants, budget=self.budget, k=self.k)
 
-    def __call__(self, height: int) -> int:
-        steps = self.at(height)
-        return self.budget + 1 if isinstance(steps, Infeasible) else steps
-
     @property
     def deepest(self) -> int:
-        """The greatest height whose λ is feasible and that a search of two children a node can pay for."""
-        spent, height = self(0), 0
-        while spent + 2 * self(height + 1) <= self.budget:
+        """The greatest height that a search of two children a node can pay for; −1 if not even the root."""
+        left, height = self.budget, -1
+        while not isinstance(steps := self(height + 1), Infeasible):
+            left -= steps if height < 0 else 2 * steps
+            if left < 0:
+                break
             height += 1
-            spent += 2 * self(height)
         return height
 
 
@@ -243,17 +225,17 @@ def theory_schedule(constants: Constants, *, budget: int, k: int = 0) -> TheoryS
     >>> schedule = theory_schedule(small, budget=10**8, k=1)
     >>> [schedule(height) for height in range(2)], schedule.deepest
     ([1868935, 21474902], 2)
-    >>> print(schedule.at(10))
+    >>> print(schedule(10))
     λ(10) needs 118277629 steps, more than the budget Λ = 1e+08
     """
     whole("the budget Λ", budget, least=3)
-    schedule = TheorySchedule(constants, int(budget), whole("k", k, least=0))
-    for height in (0, 1):
-        steps = schedule.at(height)
+    schedule = TheorySchedule(constants, int(budget), check_k(k))
+    root, child = schedule(0), schedule(1)
+    for steps in (root, child):
         if isinstance(steps, Infeasible):
             raise InputError(f"the theory's schedule cannot be run: {steps}. {_ADVICE}")
-    first = schedule(0) + 2 * schedule(1)
-    if first > budget:
+    assert isinstance(root, int) and isinstance(child, int)
+    if (first := root + 2 * child) > budget:
         raise InputError(
             f"the theory's schedule cannot be run: λ(0) + 2λ(1) = {first} steps for the root and its two "
             f"children, more than the budget Λ = {budget:g}. {_ADVICE}"

@@ -64,7 +64,8 @@ _STATEMENTS = [
         "Corollary: steps per node",
         "λ(h+1) = the smallest t whose bound from d0² = 4ν1ρ^h is at most ν1ρ^{h+1}; λ(0): from D², at most "
         "ν1. No such t below Λ: *infeasible*, a value of its own",
-        "`steps_full`, `steps_constant`, `steps_exponential`, `theory_schedule`, `Infeasible`",
+        "`steps_full`, `steps_failure`, `steps_constant`, `steps_exponential`, `theory_schedule`, "
+        "`Infeasible`",
     ),
     (
         "Definition: near-optimality dimension",
@@ -76,7 +77,11 @@ _STATEMENTS = [
         "h(Λ) = h' + 1, h' the least h with Σ_{l≤h} 2Cλ(l)ρ2^{−dl} > Λ − 2λ(h+1)",
         "`height_reached`",
     ),
-    ("Theorem: regret", "R(Λ) ≤ 4ν2ρ2^{h(Λ)−1} with probability ≥ 1 − Λ^{-3}", "`regret_bound`"),
+    (
+        "Theorem: regret",
+        "R(Λ) ≤ 4ν2ρ2^{h(Λ)−1} with probability ≥ 1 − Λ^{-3}",
+        "`regret_bound`, `regret_failure`",
+    ),
     (
         "Corollary: scaling of the regret",
         "slope against Λ on log axes −1/d (constant λ), −1/(d+4) (exponential regime)",

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from mixtree.experiments.theorems.findings import Finding, Section, figure, number, table
 from mixtree.partition import bisect, simplex_root
-from mixtree.schedules import Schedule, constant, geometric
+from mixtree.schedules import constant, geometric
 from mixtree.search import TreeSearch, Trial
 from mixtree.simplex import Mixture, SimplexCell
 from mixtree.theory import Dimension, height_reached, near_optimality, predicted_slope, regret_bound
@@ -118,7 +118,7 @@ def simulate(
     return _regrets(search, value, lambda: float(shape.loss(search.best().mixture, best)), budgets)
 
 
-def schedule(shape: Shape, mode: _Mode) -> Schedule:
+def schedule(shape: Shape, mode: _Mode) -> Callable[[int], int]:
     """λ: a constant, or n·ρ^{−4h} as in the exponential regime."""
     return geometric(_STEPS, shape.rho**-4) if mode == "exponential" else constant(_STEPS)
 
