@@ -117,6 +117,44 @@ def test_a_resumed_study_ends_the_same(inside, tmp_path):
     assert np.array_equal(resumed.state.parameters, whole.state.parameters)
 
 
+@pytest.mark.parametrize("hull", ["inside", "outside"])
+def test_a_raised_budget_goes_on_from_the_longest_trained_model(hull, tmp_path):
+    problem = synthetic(hull=hull, rows=400, validation=200, test=10, seed=4)
+    file = tmp_path / "study.db"
+
+    def go(budget, **options):
+        told = setting(problem, budget)
+        trainer = MlpTrainer(training_sources("auto", told), hidden=())
+        return run(make_search("auto", told), trainer, seed=1, storage=file, study="a", **options)
+
+    first = go(400)
+    second = go(900, resume=True)
+    assert sum(second.spent.values()) <= 900
+    assert sum(second.spent.values()) > 600
+    assert set(first.tree) < set(second.tree)
+    stem = [node for node in second.tree.lineage(second.node.path) if node.path in first.tree]
+    assert sum(node.steps for node in stem) > 200
+    third = go(1000, resume=True)
+    assert len(third.tree) > len(second.tree)
+    again = go(1000, resume=True)
+    assert again.node.path == third.node.path
+    assert again.spent == third.spent
+
+
+def test_stopped_early_it_returns_no_model_that_was_trained_on_validation_rows():
+    outside = synthetic(hull="outside", rows=600, validation=300, test=10, seed=4)
+    search = make_search("auto", setting(outside, 1000))
+    value = 1.0
+    while trials := search.ask():
+        for trial in trials:
+            value *= 0.99  # later is better, on whatever rows
+            search.tell(trial, Evaluation(value, 0.1))
+        assert search.best().phase not in ("target", "target folds")
+        if any(trial.phase == "target folds" for trial in trials):
+            return
+    raise AssertionError("it never came to the target's rows")
+
+
 def test_everything_diverging_is_told():
     search = make_search("auto", setting(synthetic(rows=60, validation=30, test=10), 100))
     while trials := search.ask():

@@ -15,7 +15,7 @@ from mixtree.matching import importance_weighted, mmd_mixture
 from mixtree.metrics import Metric
 from mixtree.partition import PARTITIONS
 from mixtree.peers import PEERS
-from mixtree.policies import FOLDS, LEAST_TARGET_ROWS, Auto, AutoSetting, with_folds
+from mixtree.policies import FOLDS, LEAST_TARGET_ROWS, Auto, AutoOptions, AutoSetting, with_folds
 from mixtree.schedules import Schedule
 from mixtree.search import Search, TreeSearch
 from mixtree.simplex import Mixture, as_mixture
@@ -51,6 +51,8 @@ class Setting:
     metric: Metric | None = None
     use_target_rows: bool = True
     """Whether a policy that may train on the target's rows is allowed to."""
+    auto: AutoOptions = field(default_factory=AutoOptions)
+    """Options of the policy ``auto``."""
 
 
 def make_search(algorithm: str, setting: Setting) -> Search:
@@ -146,6 +148,7 @@ def _auto(setting: Setting) -> Auto:
             metric=setting.metric,
             use_target_rows=setting.use_target_rows,
             seed=setting.seed,
+            options=setting.auto,
         )
     )
 

@@ -130,7 +130,10 @@ class Past:
             return []
         old = [each for each in self._records.values() if _status(each) == "superseded"]
         if raised:
-            left = self._not_asked_for(copy.deepcopy(search), old)
+            if getattr(search, "starts_over", False):
+                left = [each for each in self._records.values() if _status(each) != "superseded"]
+            else:
+                left = self._not_asked_for(copy.deepcopy(search), old)
             done = [replace(each.outcome, status="superseded") for each in left if each.outcome]
             self._storage.finish(self._name, done)
             for outcome in done:

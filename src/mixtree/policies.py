@@ -1,8 +1,7 @@
-"""What goes beyond the paper: ``auto``, the default policy, written as a script of rounds."""
+"""What goes beyond the paper: ``auto``, the default policy."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
@@ -12,93 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.data.sources import FOLD, Rows, Sources
-from mixtree.errors import SearchError, TrainingError
+from mixtree.errors import TrainingError
 from mixtree.metrics import Metric, default_metric, row_losses
-from mixtree.search import ALL_DIVERGED, Ledger, Trial
+from mixtree.scripted import Script, Scripted, Told
+from mixtree.search import ALL_DIVERGED, Trial
 from mixtree.simplex import Mixture, uniform_mixture
 from mixtree.trainer import Evaluation
-from mixtree.tree import Node, Path, Tree
+from mixtree.tree import Node, Path
 
 FOLDS = 2
+DECAY_RATE = 0.1
+TARGET_PHASES = ("target folds", "target")
 LEAST_TARGET_ROWS = 20
 """With fewer validation rows a benefit of training on them cannot be told from noise."""
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Told:
-    """A node with what was predicted for the validation rows."""
-
-    node: Node
-    predictions: NDArray[Any] | None
-
-
-Script = Generator[list[Trial], dict[Path, Told], Node]
-
-
-class Scripted(ABC):
-    """A search written as a generator: it yields rounds and gets their outcomes back."""
-
-    rule = "script"
-    uses_predictions = True
-
-    def __init__(self, budget: int) -> None:
-        self._ledger = Ledger(budget)
-        self._told: dict[Path, Evaluation] = {}
-        self._script: Script | None = None
-        self._result: Node | None = None
-        self._done = False
-
-    @abstractmethod
-    def script(self) -> Script:
-        """Yield rounds of trials; return the chosen node."""
-
-    @property
-    def budget(self) -> int:
-        return self._ledger.budget
-
-    @property
-    def spent(self) -> int:
-        return self._ledger.spent
-
-    @property
-    def left(self) -> int:
-        """Steps that nobody has asked for yet."""
-        return self.budget - self.spent
-
-    @property
-    def tree(self) -> Tree:
-        return self._ledger.tree
-
-    def ask(self) -> list[Trial]:
-        self._ledger.check_ready()
-        if self._done:
-            return []
-        try:
-            if self._script is None:
-                self._script = self.script()
-                trials = next(self._script)
-            else:
-                told = {path: Told(self.tree[path], each.predictions) for path, each in self._told.items()}
-                self._told = {}
-                trials = self._script.send(told)
-        except StopIteration as end:
-            self._done, self._result = True, end.value
-            return []
-        return self._ledger.hand_out(trials)
-
-    def tell(self, trial: Trial, evaluation: Evaluation) -> None:
-        self._told[trial.path] = evaluation
-        self._ledger.record(trial, evaluation)
-
-    def best(self) -> Node:
-        if self._result is not None and not self._result.diverged:
-            return self._result
-        finite = [node for node in self.tree.values() if not node.diverged]
-        if not finite:
-            if self.tree:
-                raise TrainingError(ALL_DIVERGED)
-            raise SearchError("nothing has been evaluated yet: ask, train and tell first")
-        return min(finite, key=lambda node: node.value)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -176,6 +101,9 @@ class Auto(Scripted):
     """
 
     rule = "auto"
+    starts_over = True
+    """At a raised budget it goes on from its longest trained model: its shares are shares of the budget, so
+    none of its earlier rounds would be asked for again."""
 
     def __init__(self, setting: AutoSetting) -> None:
         super().__init__(setting.budget)
@@ -186,6 +114,7 @@ class Auto(Scripted):
         self._sources = len(setting.sizes)
         self._scale = 1.0
         self._predictions: dict[Path, NDArray[Any]] = {}
+        self._adopted: dict[Path, Node] = {}
 
     def describe(self) -> dict[str, Any]:
         """The settings that decide what is asked."""
@@ -203,15 +132,36 @@ class Auto(Scripted):
     def script(self) -> Script:
         if self.budget < 60:  # too little for any choice: train, with a decayed end
             return (yield from self._plain())
-        reserve = self._target_reserve()
-        trunk = yield from self._trunk()
-        if trunk is None:
-            return (yield from self._plain())
-        winner, mixture = yield from self._race(trunk)
+        if self._adopted:
+            winner, mixture = self._longest_trained()
+        else:
+            trunk = yield from self._trunk()
+            if trunk is None:
+                return (yield from self._plain())
+            winner, mixture = yield from self._race(trunk)
+        reserve = min(self._target_reserve(), self.left // 2)
         model = yield from self._commit(winner, mixture, self.left - reserve)
         if reserve:
             model = yield from self._target_rows(model, mixture)
         return model
+
+    def adopt(self, nodes: Sequence[Node]) -> None:
+        """Take over the nodes of an earlier run with a smaller budget: charged, and gone on from."""
+        self._ledger.adopt(nodes)
+        self._adopted |= {node.path: node for node in nodes}
+
+    def may_return(self, node: Node) -> bool:
+        # Trained on validation rows, a node's value says nothing; only the whole script knows if it is good.
+        return node.phase not in TARGET_PHASES
+
+    def _longest_trained(self) -> tuple[Node, Mixture]:
+        """The adopted model with most steps behind it, none of them on the target's rows, and its mixture."""
+        usable = [node for node in self._adopted.values() if self.may_return(node) and not node.diverged]
+        if not usable:
+            raise TrainingError(ALL_DIVERGED)
+        stem = max(usable, key=lambda node: sum(each.steps for each in self.tree.lineage(node.path)))
+        self._scale = stem.lr_scale / (DECAY_RATE if stem.phase == "decay" else 1.0)
+        return stem, stem.mixture[: self._sources]
 
     def _plain(self) -> Script:
         last = self.left // 2
@@ -221,7 +171,7 @@ class Auto(Scripted):
         first = told[path].node
         if first.diverged or not last:
             return first
-        told = yield [self._trial((*path, 0), mixture, last, 0.1 * self._scale, "decay")]
+        told = yield [self._trial((*path, 0), mixture, last, DECAY_RATE * self._scale, "decay")]
         second = told[(*path, 0)].node
         return first if second.diverged else second
 
@@ -312,10 +262,12 @@ class Auto(Scripted):
     def _commit(self, start: Node, mixture: Mixture, steps: int) -> Script:
         last = int(self.options.decay_share * steps)
         node = start
-        for number, (count, rate, phase) in enumerate(((steps - last, 1.0, "commit"), (last, 0.1, "decay"))):
+        for number, (count, rate, phase) in enumerate(
+            ((steps - last, 1.0, "commit"), (last, DECAY_RATE, "decay"))
+        ):
             if count < 1:
                 continue
-            path = (*node.path, 10 + number)
+            path = self._child(node.path, 10 + number)
             told = yield [self._trial(path, mixture, count, rate * self._scale, phase)]
             if told[path].node.diverged:
                 self.notes.append(f"{phase} diverged: the model before it is kept")
@@ -340,7 +292,7 @@ class Auto(Scripted):
         ends, best, done = [model.path] * FOLDS, Benefit(0.0, 0.0), 0
         pieces, helpful = list[int](), 0
         for length in self._target_lengths():
-            starts = [((*end, 20 + fold), self._fold(fold)) for fold, end in enumerate(ends)]
+            starts = [(self._child(end, 20 + fold), self._fold(fold)) for fold, end in enumerate(ends)]
             pieces.append(length - done)
             told, ends = yield from self._settled(starts, pieces[-1], "target folds")
             now, done = [told[end] for end in ends], length
@@ -357,8 +309,8 @@ class Auto(Scripted):
             return (yield from self._tune(model, pieces[:helpful]))
         self.notes.append("target rows: not trained on; it does not help rows not trained on")
         if self.left > 0:  # what the target rows did not need goes on as before
-            path = (*model.path, 31)
-            told = yield [self._trial(path, mixture, self.left, 0.1 * self._scale, "decay")]
+            path = self._child(model.path, 31)
+            told = yield [self._trial(path, mixture, self.left, DECAY_RATE * self._scale, "decay")]
             return model if told[path].node.diverged else told[path].node
         return model
 
@@ -369,7 +321,7 @@ class Auto(Scripted):
 
     def _tune(self, model: Node, pieces: Sequence[int]) -> Script:
         """What helped the folds, on all target rows."""
-        path = (*model.path, 30)
+        path = self._child(model.path, 30)
         for steps in pieces:
             target = np.eye(self._width + 1)[-1]
             told, (end,) = yield from self._settled([(path, target)], steps, "target")
@@ -434,6 +386,12 @@ class Auto(Scripted):
         padded = np.concatenate([mixture, np.zeros(max(0, self._width - len(mixture)))])
         return Trial(path, padded, min(steps, self.left), lr_scale=rate, phase=phase)
 
+    def _child(self, path: Path, index: int) -> Path:
+        """A path below this one that no earlier run has used."""
+        while (*path, index) in self._adopted:
+            index += 100
+        return (*path, index)
+
     @property
     def _width(self) -> int:
         return self._sources + self.setting.folds
@@ -483,7 +441,7 @@ def settling(steps: int) -> list[tuple[int, float]]:
     >>> settling(10)
     [(7, 1.0), (3, 0.1)]
     """
-    return [part for part in ((steps - steps // 3, 1.0), (steps // 3, 0.1)) if part[0]]
+    return [part for part in ((steps - steps // 3, 1.0), (steps // 3, DECAY_RATE)) if part[0]]
 
 
 def _combined(errors: NDArray[np.float64]) -> float:

@@ -42,6 +42,7 @@ class Search(Protocol):
     - ``budget``, ``rule`` — for reports; ``charged`` — steps spent before the first round, by purpose.
     - ``describe()`` — the settings that decide what is asked, as plain data; part of a study's fingerprint.
     - ``adopt(nodes)`` — take over nodes of an earlier run with a smaller budget: charged, not asked again.
+      ``starts_over = True`` — at a raised budget it asks for none of its earlier rounds again.
     - ``uses_predictions = True`` — ``tell`` looks at predictions, so a study must store them to be resumable.
     """
 

@@ -1,0 +1,96 @@
+"""Searches written as a script: a generator that yields rounds and gets their outcomes back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from mixtree.errors import SearchError, TrainingError
+from mixtree.search import ALL_DIVERGED, Ledger, Trial
+from mixtree.trainer import Evaluation
+from mixtree.tree import Node, Path, Tree
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Told:
+    """A node with what was predicted for the validation rows."""
+
+    node: Node
+    predictions: NDArray[Any] | None
+
+
+Script = Generator[list[Trial], dict[Path, Told], Node]
+
+
+class Scripted(ABC):
+    """A search written as a generator: it yields rounds and gets their outcomes back."""
+
+    rule = "script"
+    uses_predictions = True
+
+    def __init__(self, budget: int) -> None:
+        self._ledger = Ledger(budget)
+        self._told: dict[Path, Evaluation] = {}
+        self._script: Script | None = None
+        self._result: Node | None = None
+        self._done = False
+
+    @abstractmethod
+    def script(self) -> Script:
+        """Yield rounds of trials; return the chosen node."""
+
+    def may_return(self, node: Node) -> bool:
+        """May the node be returned if the script is stopped before its end?"""
+        return True
+
+    @property
+    def budget(self) -> int:
+        return self._ledger.budget
+
+    @property
+    def spent(self) -> int:
+        return self._ledger.spent
+
+    @property
+    def left(self) -> int:
+        """Steps that nobody has asked for yet."""
+        return self.budget - self.spent
+
+    @property
+    def tree(self) -> Tree:
+        return self._ledger.tree
+
+    def ask(self) -> list[Trial]:
+        self._ledger.check_ready()
+        if self._done:
+            return []
+        try:
+            if self._script is None:
+                self._script = self.script()
+                trials = next(self._script)
+            else:
+                told = {path: Told(self.tree[path], each.predictions) for path, each in self._told.items()}
+                self._told = {}
+                trials = self._script.send(told)
+        except StopIteration as end:
+            self._done, self._result = True, end.value
+            return []
+        return self._ledger.hand_out(trials)
+
+    def tell(self, trial: Trial, evaluation: Evaluation) -> None:
+        self._told[trial.path] = evaluation
+        self._ledger.record(trial, evaluation)
+
+    def best(self) -> Node:
+        if self._result is not None and not self._result.diverged:
+            return self._result
+        finite = [node for node in self.tree.values() if not node.diverged and self.may_return(node)]
+        if not finite:
+            if self.tree:
+                raise TrainingError(ALL_DIVERGED)
+            raise SearchError("nothing has been evaluated yet: ask, train and tell first")
+        return min(finite, key=lambda node: node.value)
