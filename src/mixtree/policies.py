@@ -42,6 +42,8 @@ class AutoOptions:
     """How often a still smaller one is tried after the smallest was best. Never a larger one: a short trial
     cannot see what too large a step does in the long run."""
     trunk_share: float = 0.25
+    arms: tuple[str, ...] = ("uniform", "pooled", "estimated")
+    """The mixtures of the race, simpler ones first."""
     arm_share: float = 0.03
     """Of the budget, for each mixture in the race."""
     decay_share: float = 0.25
@@ -248,16 +250,24 @@ class Auto(Scripted):
         return told, paths
 
     def _arms(self) -> list[Arm]:
+        made = {
+            "uniform": lambda: uniform_mixture(self._sources),
+            "pooled": lambda: self.setting.sizes / self.setting.sizes.sum(),
+            "estimated": self._estimated,
+        }
+        arms: list[Arm] = []
+        for name in self.options.arms:
+            mixture = made[name]()
+            if all(np.abs(mixture - arm.mixture).sum() > 0.1 for arm in arms):
+                arms.append(Arm(name, mixture))
+        return arms
+
+    def _estimated(self) -> Mixture:
         from mixtree.estimate import match_moments
 
-        arms = [Arm("uniform", uniform_mixture(self._sources))]
-        candidates = [Arm("pooled", self.setting.sizes / self.setting.sizes.sum())]
-        if self.setting.data is not None and self._sources > 1:
-            candidates.append(Arm("estimated", match_moments(self.setting.data).alpha))
-        for candidate in candidates:
-            if all(np.abs(candidate.mixture - arm.mixture).sum() > 0.1 for arm in arms):
-                arms.append(candidate)
-        return arms
+        if self.setting.data is None or self._sources == 1:
+            return uniform_mixture(self._sources)
+        return match_moments(self.setting.data).alpha
 
     def _commit(self, start: Node, mixture: Mixture, steps: int) -> Script:
         last = int(self.options.decay_share * steps)

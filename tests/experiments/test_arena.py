@@ -47,6 +47,19 @@ def test_the_report_comes_from_the_scores(played, tmp_path):
     assert "<table>" in files[2].read_text(encoding="utf-8")
 
 
+def test_outside_the_hull_auto_is_measured_against_a_model_with_plenty_of_target_rows(tmp_path):
+    task = arena.task_named("outside K=4 linear")
+    assert arena.references_of(task) == [arena.PLENTY]
+    with Crew(1) as crew:
+        arena.train(tmp_path, [task], ("auto", "uniform+decay"), seeds=2, crew=crew, say=lambda line: None)
+        scores = arena.score(tmp_path, [task], seeds=2, crew=crew)
+    losses = arena.table_of(scores)[task.name]
+    assert (losses[arena.PLENTY] < losses["uniform+decay"]).all()
+    assert arena.PLENTY not in [each.method for each in arena.standings(scores)]
+    text = write_policies(tmp_path, scores, [task]).read_text(encoding="utf-8")
+    assert "## Outside the hull" in text
+
+
 def test_ranks_regret_and_significance():
     def score(method, seed, value):
         return arena.Score("t", method, seed, value, value, {}, 1, {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,9 @@ def arena(
     out: Annotated[
         Path, typer.Option(help="Folder for runs and report; what is there is not run again.")
     ] = Path("mixtree-arena"),
+    choices: Annotated[
+        bool, typer.Option("--choices", help="Measure every choice of auto, changed alone, instead.")
+    ] = False,
     docs: Annotated[
         Path | None, typer.Option(help="Write policies.md into this folder too.", show_default="no")
     ] = None,
@@ -38,6 +42,7 @@ def arena(
     from rich.console import Console
 
     from mixtree.errors import InputError
+    from mixtree.experiments import choices as changed
     from mixtree.experiments.arena import METHODS, score, standings, train
     from mixtree.experiments.arenareport import write_policies, write_report
     from mixtree.experiments.parallel import Crew
@@ -52,12 +57,20 @@ def arena(
         )
     names = [name.strip() for name in methods.split(",")] if methods else list(METHODS)
     errors = Console(stderr=True, emoji=False)
+    if choices:
+        with Crew(workers) as crew:
+            file = changed.measure(out, chosen, seeds=seeds, crew=crew)
+        for row in changed.summary(json.loads(file.read_text(encoding="utf-8"))):
+            typer.echo("   ".join(row))
+        return
     with Crew(workers) as crew:
         train(out, chosen, names, seeds=seeds, crew=crew, say=lambda line: errors.print(line, style="dim"))
         scores = score(out, chosen, seeds=seeds, crew=crew)
     files = write_report(out, scores, chosen)
     if docs is not None:
-        files.append(write_policies(docs, scores, chosen))
+        measured = out / changed.FILE
+        rows = json.loads(measured.read_text(encoding="utf-8")) if measured.exists() else []
+        files.append(write_policies(docs, scores, chosen, choices=rows))
     for each in standings(scores):
         typer.echo(f"{each.method:<28} mean rank {each.rank:5.2f}   worst regret {each.worst_regret:5.2f} sd")
     typer.echo(f"written: {', '.join(str(file) for file in files)}")

@@ -29,6 +29,8 @@ SEARCHES = ("mixmatch-ch", "mixmatch-dp", "mixmatch-bisect", "mixmatch-ch+commit
 METHODS = ("auto", *BASELINES, *SEARCHES, "mmd+decay", "importance+decay")
 REFERENCE = "genie+decay"
 """Not a method: it is told the true mixture, where there is one."""
+PLENTY = "target-trained"
+"""Not a method either: it trains on 10,000 rows of the target, where no mixture reproduces it."""
 
 Say = Callable[[str], None]
 
@@ -76,13 +78,18 @@ def train(
     work = []
     for task in chosen:
         for seed in seeds_of(task.half, seeds):
-            wanted = (*methods, REFERENCE) if task.hull == "inside" else methods
+            wanted = [*methods, *references_of(task)]
             todo = [name for name in wanted if study_name(task.name, name, seed) not in done]
             if todo:
                 work.append((folder, task.name, seed, todo))
     say(f"{sum(len(each[3]) for each in work)} runs to do")
     for number, name in enumerate(crew.run(run_task, work), 1):
         say(f"{number} of {len(work)}: {name}")
+
+
+def references_of(task: Task) -> list[str]:
+    """What a task's methods are measured against."""
+    return [REFERENCE] * (task.hull == "inside") + [PLENTY] * (task.plenty is not None)
 
 
 def run_task(folder: Path, name: str, seed: int, methods: Sequence[str]) -> str:
@@ -103,11 +110,15 @@ def run_task(folder: Path, name: str, seed: int, methods: Sequence[str]) -> str:
 def _run_one(
     task: Task, problem: Problem, plain: Any, method: str, seed: int, storage: Storage, study: str
 ) -> None:
+    if method == PLENTY:
+        assert task.plenty is not None
+        problem = replace(task.plenty(seed), test=None)
     # The same initial model for all methods of a seed, but a stream of its own for each.
     stream = derive_seed(seed, (crc32(method.encode()),))
     setting = Rules(task.budget, task.steps, task.metric, {}, task.batch).setting(problem, seed=stream)
-    search, sources = make_search(method, setting), training_sources(method, setting)
-    trainer = plain if sources is problem.sources else task.trainer(sources)
+    algorithm = "validation+decay" if method == PLENTY else method
+    search, sources = make_search(algorithm, setting), training_sources(algorithm, setting)
+    trainer = plain if sources is plain.sources else task.trainer(sources)
     recipe = {"charged": dict(getattr(search, "charged", {}))}
     options: dict[str, Any] = {"storage": storage, "study": study, "recipe": recipe, "keep": "best"}
     try:
@@ -209,7 +220,9 @@ def paired(one: NDArray[np.float64], two: NDArray[np.float64]) -> tuple[float, f
 def standings(scores: Sequence[Score]) -> list[Standing]:
     """All methods, best mean rank first."""
     table = table_of(scores)
-    methods = [name for name in dict.fromkeys(each.method for each in scores) if name != REFERENCE]
+    methods = [
+        name for name in dict.fromkeys(each.method for each in scores) if name not in (REFERENCE, PLENTY)
+    ]
     ranks: dict[str, list[float]] = {name: [] for name in methods}
     regrets: dict[str, list[float]] = {name: [] for name in methods}
     for results in table.values():

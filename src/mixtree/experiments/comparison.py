@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from zlib import crc32
@@ -19,6 +19,7 @@ from mixtree.metrics import Metric, check_metric
 from mixtree.seeds import derive_seed
 from mixtree.study import Result, run
 from mixtree.trainer import Trainer
+from mixtree.verdict import Difference, corrected, paired_difference
 
 
 class PredictingTrainer(Trainer[Any], Protocol):
@@ -100,8 +101,12 @@ def compare(
     make_trainer: Callable[[Problem], PredictingTrainer],
     rules: Rules,
     listeners: Sequence[Listener] = (),
+    predictions: dict[tuple[str, int], NDArray[Any]] | None = None,
 ) -> list[Run]:
-    """Run every algorithm on every problem (one per repeat); test rows are read once all training is over."""
+    """Run every algorithm on every problem (one per repeat); test rows are read once all training is over.
+
+    ``predictions``, if given, is filled with every run's predictions of its test rows.
+    """
     for problem in problems:  # what cannot work fails here, before any training
         check_metric(rules.metric, problem.sources.validation.y, problem.sources.classes)
         for algorithm in algorithms:
@@ -123,17 +128,21 @@ def compare(
             except TrainingError:
                 result = None  # all its models diverged: that is its score, no reason to stop the others
             finished.append(_Finished(algorithm, repeat, trainer, result, time.perf_counter() - started))
-    return [_report(each, problems[each.repeat], rules) for each in finished]
+    kept: dict[tuple[str, int], NDArray[Any]] = {} if predictions is None else predictions
+    return [_report(each, problems[each.repeat], rules, kept) for each in finished]
 
 
-def _report(each: _Finished, problem: Problem, rules: Rules) -> Run:
+def _report(
+    each: _Finished, problem: Problem, rules: Rules, kept: dict[tuple[str, int], NDArray[Any]]
+) -> Run:
     val = test = float("nan")
     if each.result is None:
         return Run(each.algorithm, each.repeat, float("inf"), val, test, {}, rules.budget, {}, each.seconds)
     sources, predict, state = problem.sources, each.trainer.predict, each.result.state
     val = rules.metric(sources.validation.y, predict(state, sources.validation.x))
     if problem.test is not None:
-        test = rules.metric(problem.test.y, predict(state, problem.test.x))
+        kept[each.algorithm, each.repeat] = predict(state, problem.test.x)
+        test = rules.metric(problem.test.y, kept[each.algorithm, each.repeat])
     mixture = each.result.weights
     return Run(
         each.algorithm,
@@ -146,6 +155,28 @@ def _report(each: _Finished, problem: Problem, rules: Rules) -> Run:
         each.result.spent,
         each.seconds,
     )
+
+
+def paired(
+    predictions: Mapping[tuple[str, int], NDArray[Any]],
+    y: NDArray[Any],
+    metric: Metric,
+    *,
+    algorithms: Sequence[str],
+) -> dict[str, Difference]:
+    """The first algorithm's score less each other's, paired by test row, corrected for looking often.
+
+    Of the first repeat's models: an interval speaks of the rows, and other repeats share them.
+    """
+    first, *others = algorithms
+    if (first, 0) not in predictions:
+        return {}
+    gaps = {
+        other: paired_difference(metric, y, predictions[first, 0], predictions[other, 0])
+        for other in others
+        if (other, 0) in predictions
+    }
+    return dict(zip(gaps, corrected(list(gaps.values())), strict=True))
 
 
 def summarise(runs: Sequence[Run]) -> list[Summary]:

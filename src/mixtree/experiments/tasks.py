@@ -43,6 +43,8 @@ class Task:
     """The base step size, tuned for uniform."""
     network: tuple[tuple[str, Any], ...] = ()
     hull: Literal["inside", "outside", "unknown"] = "unknown"
+    plenty: Callable[[int], Problem] | None = None
+    """The same problem with so many target rows that nothing else is needed, where there can be."""
 
     def trainer(self, sources: Sources, *, lr: float | None = None) -> MlpTrainer:
         """The task's network on these sources."""
@@ -72,6 +74,7 @@ def _made(name: str, half: Half, *, steps: int, **options: Any) -> Task:
         lr=0.05 if regression else 0.1,
         network=(("hidden", (64, 64) if neural else ()),),
         hull=hull,
+        plenty=partial(_synthetic, **(options | {"validation": 10_000})) if hull == "outside" else None,
     )
 
 

@@ -1,0 +1,101 @@
+"""Every choice of ``auto``, changed alone, on the tasks it was designed on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from mixtree.algorithms import make_search, training_sources
+from mixtree.errors import TrainingError
+from mixtree.experiments.arena import paired, seeds_of, task_named
+from mixtree.experiments.comparison import Rules
+from mixtree.experiments.parallel import Crew
+from mixtree.experiments.tasks import Task
+from mixtree.policies import AutoOptions
+from mixtree.seeds import derive_seed
+from mixtree.study import run
+
+AS_IT_IS = "as it is"
+NEVER = "never on the target's rows"
+CHOICES: dict[str, dict[str, Any]] = {
+    AS_IT_IS: {},
+    "the given step size only": {"rates": (1.0,)},
+    "another step size if better by half a standard error": {"rate_errors": 0.5},
+    "step sizes tried for 3 % each": {"rate_share": 0.03},
+    "trunk of 10 %": {"trunk_share": 0.10},
+    "trunk of 40 %": {"trunk_share": 0.40},
+    "no race: uniform": {"arms": ("uniform",)},
+    "no race: estimated": {"arms": ("estimated",)},
+    "race of 6 % per mixture": {"arm_share": 0.06},
+    "a tenth decayed": {"decay_share": 0.10},
+    "half decayed": {"decay_share": 0.50},
+    NEVER: {},
+    "at most 2 % on the target's rows": {"target_grid": (0.005, 0.01, 0.02)},
+    "target rows if better by one standard error": {"target_errors": 1.0},
+    "no veto of the metric": {"target_veto": 1e9},
+    "veto if the metric is worse at all": {"target_veto": 0.0},
+}
+FILE = "choices.json"
+
+
+def measure(folder: Path, chosen: Sequence[Task], *, seeds: int, crew: Crew) -> Path:
+    """All choices on all tasks and seeds; the losses on test rows, written down."""
+    work = [(task.name, seed) for task in chosen for seed in seeds_of(task.half, seeds)]
+    rows = sorted((row for part in crew.run(run_choices, work) for row in part), key=str)
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / FILE
+    file.write_text(json.dumps(rows, indent=0), encoding="utf-8")
+    return file
+
+
+def run_choices(name: str, seed: int) -> list[dict[str, Any]]:
+    """All choices on one task and seed."""
+    task = task_named(name)
+    problem = task.load(seed)
+    assert problem.test is not None
+    stream = derive_seed(seed, (crc32(b"auto"),))
+    plain = Rules(task.budget, task.steps, task.metric, {}, task.batch).setting(problem, seed=stream)
+    trainers: dict[bool, Any] = {}
+    rows = []
+    for choice, options in CHOICES.items():
+        setting = replace(plain, auto=AutoOptions(**options), use_target_rows=choice != NEVER)
+        trainer = trainers.setdefault(
+            setting.use_target_rows, task.trainer(training_sources("auto", setting))
+        )
+        try:
+            result = run(make_search("auto", setting), trainer, seed=stream, init_seed=seed)
+        except TrainingError:
+            loss = float("nan")
+        else:
+            loss = task.metric.signed(
+                task.metric(problem.test.y, trainer.predict(result.state, problem.test.x))
+            )
+        rows.append({"task": name, "seed": seed, "choice": choice, "loss": loss})
+    return rows
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """Per choice: how much worse than auto as it is, in standard deviations, and on which tasks surely."""
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    losses = {(row["task"], row["choice"], row["seed"]): row["loss"] for row in rows}
+    table = [["changed", "worse by (sd of a task's seeds)", "surely worse on", "surely better on"]]
+    for choice in list(CHOICES)[1:]:
+        gaps, worse, better = [], [], []
+        for task in tasks:
+            seeds = sorted({seed for where, _, seed in losses if where == task})
+            one, two = (np.array([losses[task, each, s] for s in seeds]) for each in (choice, AS_IT_IS))
+            finite = np.isfinite(one) & np.isfinite(two)
+            if finite.sum() < 2:
+                continue
+            mean, low, high = paired(one[finite], two[finite])
+            gaps.append(mean / (two[finite].std(ddof=1) or 1.0))
+            worse += [task] if low > 0 else []
+            better += [task] if high < 0 else []
+        table.append([choice, f"{np.mean(gaps):+.2f}", ", ".join(worse) or "–", ", ".join(better) or "–"])
+    return table
