@@ -61,6 +61,21 @@ def test_target_rows_are_trained_on_only_where_they_help_and_may_be():
     assert not {"target", "target folds"} & set(never.spent)
 
 
+def test_a_model_tuned_on_the_target_rows_has_twins_that_never_saw_them():
+    outside = synthetic(hull="outside", rows=600, validation=300, test=5000, seed=4)
+    search, trainer, result = carry_out(outside, budget=1000)
+    loss, validation, test = as_metric("log-loss", classes=2), outside.sources.validation, outside.test
+    true = loss(test.y, trainer.predict(result.state, test.x))
+    tuned_on = loss(validation.y, trainer.predict(result.state, validation.x))
+    unseen = loss(validation.y, search.unseen)
+    assert search.unseen.shape == (300, 2)
+    assert tuned_on < unseen  # what it was trained on flatters it
+    error = loss.standard_error(validation.y, search.unseen)
+    assert abs(unseen - true) < 3 * error
+    never, _, _ = carry_out(outside, budget=1000, use_target_rows=False)
+    assert never.unseen is None
+
+
 def test_folds_part_the_rows_and_are_never_reported(inside):
     validation = inside.sources.validation
     folds = fold_rows(validation, 2)

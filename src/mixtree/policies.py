@@ -113,6 +113,9 @@ class Auto(Scripted):
         self.options = setting.options
         self.notes: list[str] = []
         """What was decided on the way, in words."""
+        self.unseen: NDArray[Any] | None = None
+        """If the returned model was tuned on the validation rows: what its twins on the folds, tuned as long,
+        predict for the rows that they were not tuned on."""
         self._sources = len(setting.sizes)
         self._scale = 1.0
         self._predictions: dict[Path, NDArray[Any]] = {}
@@ -300,7 +303,7 @@ class Auto(Scripted):
         held = self._held_rows()
         start = [Told(model, self._predictions.get(model.path))] * FOLDS
         ends, best, done = [model.path] * FOLDS, Benefit(0.0, 0.0), 0
-        pieces, helpful = list[int](), 0
+        pieces, helpful, twins = list[int](), 0, start
         for length in self._target_lengths():
             starts = [(self._child(end, 20 + fold), self._fold(fold)) for fold, end in enumerate(ends)]
             pieces.append(length - done)
@@ -310,12 +313,13 @@ class Auto(Scripted):
                 break
             benefit = self._benefit(held, start, now)
             if benefit.gain > best.gain:
-                best, helpful = benefit, len(pieces)
+                best, helpful, twins = benefit, len(pieces), now
         if helpful and best.gain > self.options.target_errors * best.error:
             self.notes.append(
                 f"target rows: {sum(pieces[:helpful])} steps on them; loss of rows not trained on "
                 f"{-best.gain:+.3g} ± {best.error:.2g}"
             )
+            self.unseen = _put_together(held, twins)
             return (yield from self._tune(model, pieces[:helpful]))
         self.notes.append("target rows: not trained on; it does not help rows not trained on")
         if self.left > 0:  # what the target rows did not need goes on as before
@@ -452,6 +456,16 @@ def settling(steps: int) -> list[tuple[int, float]]:
     [(7, 1.0), (3, 0.1)]
     """
     return [part for part in ((steps - steps // 3, 1.0), (steps // 3, DECAY_RATE)) if part[0]]
+
+
+def _put_together(held: Sequence[NDArray[np.intp]], twins: Sequence[Told]) -> NDArray[Any] | None:
+    """Every row's prediction by the model that did not train on it."""
+    parts = [
+        twin.predictions[rows] for rows, twin in zip(held, twins, strict=True) if twin.predictions is not None
+    ]
+    if len(parts) < len(held):
+        return None
+    return np.concatenate(parts)[np.argsort(np.concatenate(held))]
 
 
 def _combined(errors: NDArray[np.float64]) -> float:
