@@ -52,7 +52,9 @@ def test_it_finds_the_mixture_and_says_what_it_did(problem):
     assert sum(model.spent_.values()) == 300
     assert model.history_[-1]["spent"] == 300
     assert 0.5 < model.best_score_ <= 1
-    assert model.verdict_ is None
+    verdict = model.verdict_
+    assert (verdict.score.rows, verdict.score.optimistic) == (50, False)  # of 150, a third is held out
+    assert [name for name, _ in verdict.differences] == ["uniform"]
     assert model.predict_proba(problem.test.x).shape == (1000, 2)
     assert model.score(problem.test.x, problem.test.y) > 0.6
 
@@ -136,12 +138,20 @@ def test_other_models_behind_the_same_door(problem):
     assert model.score(x, y) > 0.5
 
 
+def test_one_class_is_answered_in_words():
+    model = MixtureClassifier("linear").fit(np.zeros((4, 1)), ["a"] * 4)
+    assert "one class only" in model.verdict_.sentence
+
+
 def test_regression_in_the_units_of_y():
     problem = synthetic(classes=0, rows=400, validation=100, test=500, seed=1)
     x, y, source = flat(problem)
     model = MixtureRegressor("linear", budget=600).fit(x, 1000 + 50 * y, source=source)
     assert model.score(problem.test.x, 1000 + 50 * problem.test.y) > 0.2
     assert model.metric_ == "rmse"
+    score, inside = model.verdict_.score, 1000 + 50 * problem.test.y
+    error = np.sqrt(np.mean((model.predict(problem.test.x) - inside) ** 2))
+    assert score.low < error < score.high  # in the units of y too
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,44 @@ def test_other_files_stay_and_nothing_is_left_over(folder, frame):
     assert read_about(place)["seed"] == 9
 
 
+def test_the_verdict_is_a_file_and_a_section(folder):
+    place, _, about = folder
+    loaded = load_model(place)
+    verdict = {
+        "sentence": "Not distinguishable from a|b.",
+        "against": [{"name": "a|b", "difference": 0.01, "low": -0.1, "high": 0.2, "p": None}],
+        "queries": 3,
+        "notes": ["a note"],
+        "reference_spent": {"a|b": 40},
+        "warnings": ["beware"],
+    }
+    new = {**about, "verdict": verdict, "certificate": "No mixture is better by more than 0.1."}
+    files = {"arrays": loaded.trainer.save(loaded.state), "preprocessor": loaded.preprocessor}
+    write_model(place, about=new, **files)
+    assert json.loads((place / "verdict.json").read_text()) == verdict
+    card = (place / "MODEL_CARD.md").read_text(encoding="utf-8")
+    for words in (
+        "## Verdict\nNot distinguishable from a|b.",
+        "| a\\|b | 0.0100 | -0.1000 … 0.2000 | not available |",
+        "- **beware**\n- a note\n- steps trained for this verdict, outside the budget: a|b 40",
+        "No mixture is better by more than 0.1.",
+    ):
+        assert words in card
+    write_model(place, about=about, **files)
+    assert not (place / "verdict.json").exists()  # it was another model's
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "These rows chose the mixture, so this number is optimistic"),
+        ({"mixture": {"target": 1.0}}, "also trained on these rows, so this number says nothing"),
+    ],
+)
+def test_the_card_says_what_the_validation_rows_did(folder, changes, words):
+    assert words in model_card({**folder[2], "versions": {"mixtree": "1"}, **changes})
+
+
 def test_the_metadata_names_versions(folder):
     versions = read_about(folder[0])["versions"]
     assert {"mixtree", "numpy", "scikit-learn", "python"} <= set(versions)

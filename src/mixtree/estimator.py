@@ -16,13 +16,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mixtree.algorithms import make_search, training_sources
 from mixtree.data.frames import as_frame
+from mixtree.data.labelscale import LabelScale
 from mixtree.data.preprocessing import Preprocessor
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, InputError
-from mixtree.fitting import DEFAULT_POLICY, FitOptions, make_setting, prepare
+from mixtree.fitting import DEFAULT_POLICY, FitOptions, Prepared, prepare
+from mixtree.judging import judged
 from mixtree.models import ModelOptions, make_trainer
-from mixtree.study import run
+from mixtree.study import opened, run
 from mixtree.tree import Tree
+from mixtree.verdict import no_verdict
 
 ONLY = "all"
 """The name of the source when the user names none."""
@@ -45,6 +48,11 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         minimum: Mapping[str, float] | None = None,
         maximum: Mapping[str, float] | None = None,
         baselines: tuple[str, ...] = (),
+        holdout: float | None = None,
+        nested: bool = False,
+        reference: str = "uniform",
+        attribution: str | None = None,
+        stop_early: bool = False,
         validation_fraction: float = 0.2,
         storage: Any = None,
         study: str = "fit",
@@ -62,6 +70,11 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         self.minimum = minimum
         self.maximum = maximum
         self.baselines = baselines
+        self.holdout = holdout
+        self.nested = nested
+        self.reference = reference
+        self.attribution = attribution
+        self.stop_early = stop_early
         self.validation_fraction = validation_fraction
         self.storage = storage
         self.study = study
@@ -114,19 +127,27 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             minimum=self.minimum or {},
             maximum=self.maximum or {},
             seed=seed,
+            holdout=self.holdout,
+            nested=self.nested,
+            reference=self.reference,  # type: ignore[arg-type]
+            attribution=self.attribution,  # type: ignore[arg-type]
+            stop_early=self.stop_early,
         )
         prepared = prepare(sources, options)
-        kept = {"storage": self.storage, "study": self.study} if self.storage is not None else {}
-        result = run(
-            prepared.search,
-            prepared.trainer,
-            seed=seed,
-            objective=prepared.objective,
-            workers=self.workers,
-            **kept,
-        )
+        with opened(self.storage, kept=prepared.keep_predictions) as place:
+            result = run(
+                prepared.search,
+                prepared.trainer,
+                seed=seed,
+                storage=place,
+                study=self.study,
+                objective=prepared.objective,
+                workers=self.workers,
+                keep_predictions=prepared.keep_predictions,
+            )
+            result = judged(prepared, result, scale=self._label_scale(), storage=place)
         trainer: Any = prepared.trainer
-        metric, validation = prepared.chosen.metric, sources.validation
+        metric, validation = prepared.chosen.metric, prepared.sources.validation
         self.mixture_ = result.weights
         self.metric_ = metric.name
         self.best_score_ = metric(validation.y, trainer.predict(result.state, validation.x))
@@ -137,17 +158,17 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             {"spent": spent, "path": node.path, "value": node.value, "mixture": node.mixture.tolist()}
             for spent, node in result.history
         ]
-        self.baselines_ = {name: self._baseline(name, sources, prepared) for name in self.baselines}
-        self.verdict_ = None
+        self.baselines_ = {name: self._baseline(name, prepared) for name in self.baselines}
+        self.verdict_ = result.verdict
         # The model alone is kept: the training rows do not travel with the estimator.
         blank = Sources.blank(sources.names, features=sources.features, classes=sources.classes)
         model = ModelOptions(lr=self.lr, batch_size=prepared.chosen.batch_size)
         self._predictor = make_trainer(self.estimator, blank, model)
         self._state = self._predictor.load(trainer.save(result.state))
 
-    def _baseline(self, name: str, sources: Sources, prepared: Any) -> float:
+    def _baseline(self, name: str, prepared: Prepared) -> float:
         """The validation score of a baseline at the same budget, outside the study's own."""
-        setting = make_setting(sources, prepared.options, prepared.chosen)
+        sources, setting = prepared.sources, prepared.setting
         trainer: Any = make_trainer(
             self.estimator,
             training_sources(name, setting),
@@ -240,6 +261,9 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     def _class_count(self) -> int:
         return 0
 
+    def _label_scale(self) -> LabelScale:
+        return LabelScale()
+
     def _single_label(self, labels: NDArray[Any]) -> Any:
         return None
 
@@ -294,7 +318,10 @@ class MixtureClassifier(ClassifierMixin, _MixtureEstimator):  # type: ignore[mis
     def _fit_constant(self) -> Self:
         """One class only: there is nothing to learn and nothing to search."""
         self.mixture_, self.tree_, self.history_ = {}, Tree(), []
-        self.baselines_, self.verdict_, self.best_score_ = {}, None, float("nan")
+        self.baselines_, self.best_score_ = {}, float("nan")
+        self.verdict_ = no_verdict(
+            "none", "there is one class only: nothing was learnt, nothing can be scored"
+        )
         return self
 
 
@@ -304,6 +331,9 @@ class MixtureRegressor(RegressorMixin, _MixtureEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Predictions in the units of y."""
         return self._scores(X) * self._spread + self._centre
+
+    def _label_scale(self) -> LabelScale:
+        return LabelScale(self._centre, self._spread)
 
     def _encode_labels(self, y: NDArray[Any]) -> NDArray[Any]:
         numbers = np.asarray(y, dtype=np.float64)

@@ -18,11 +18,14 @@ from mixtree.events import Listener
 from mixtree.metrics import Metric, as_metric, check_metric, default_metric
 from mixtree.models import ModelOptions, make_trainer
 from mixtree.search import Search
+from mixtree.stopping import stop_early
 from mixtree.storage.base import Storage
-from mixtree.study import Result, run
+from mixtree.study import Result, opened, run
 from mixtree.trainer import Evaluation, Trainer
+from mixtree.verdict import Role, holdout
 
 DEFAULT_POLICY = "mixmatch-bisect+commit"
+_KEPT = 2e7  # predictions of all nodes together that are kept for the verdict: some 160 MB
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -49,6 +52,15 @@ class FitOptions:
     use_target_rows: Literal["never", "auto"] | None = None
     init: Mapping[str, Any] | None = None
     seed: int = 0
+    stop_early: bool = False
+    """End a tree search once what it can still gain is below the noise of its values."""
+    holdout: float | None = None
+    """Share of the validation rows that only score; None: a quarter, or none if there are fewer than 150."""
+    nested: bool = False
+    """Score by fits on parts of the validation rows, several times the cost."""
+    reference: Literal["uniform", "all", "none"] = "uniform"
+    attribution: Literal["loo", "shapley"] | None = None
+    """What each source is worth, by leaving it out; trained outside the budget."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -69,8 +81,7 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
         value = getattr(options, name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise InputError(f"{name.replace('_', ' ')} must be a whole number of at least 1; got {value!r}")
-    if isinstance(options.seed, bool) or not isinstance(options.seed, int) or options.seed < 0:
-        raise InputError(f"a seed must be a whole number of at least 0; got {options.seed!r}")
+    _check_seed(options.seed)
     rows, notes = int(sources.sizes.sum()), []
     batch_size = options.batch_size or int(min(50, max(1, rows // 10)))
     per = batch_size if options.unit == "samples" else 1
@@ -90,18 +101,23 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
             f"the budget of {budget} steps is smaller than one node of {steps}: raise the budget (--budget), "
             "or lower the steps per node (--steps)"
         )
-    metric = as_metric(options.metric, classes=sources.classes) if options.metric else None
-    if metric is None:
-        metric = default_metric(sources.classes)
+    metric = metric_of(options, sources.classes)
+    if not options.metric:
         notes.append(f"metric {metric.name}")
     check_metric(metric, sources.validation.y, sources.classes)
     return Chosen(budget, steps, batch_size, metric, tuple(notes))
+
+
+def metric_of(options: FitOptions, classes: int) -> Metric:
+    """The metric that was asked for, or the usual one."""
+    return as_metric(options.metric, classes=classes) if options.metric else default_metric(classes)
 
 
 def fit(
     sources: Sources | Mapping[str, Any],
     val: tuple[Any, Any] | Rows | None = None,
     *,
+    test: tuple[Any, Any] | Rows | None = None,
     classes: int | None = None,
     storage: Storage | str | FilePath | None = None,
     study: str = "fit",
@@ -115,27 +131,35 @@ def fit(
 
     ``sources`` is ``{name: (x, y)}`` with ``val`` = (x, y), or a Sources. ``options`` are the fields of
     FitOptions: model, policy, metric, objective, budget, steps, unit, batch_size, lr, nu, rho, optimism,
-    returns, minimum, maximum, class_weight, init, seed.
+    returns, minimum, maximum, class_weight, init, seed, stop_early; and those of the verdict (see
+    docs/verdict.md): holdout, nested, reference, attribution. ``test`` rows, if given, only score.
 
     >>> from mixtree.data.synthetic import synthetic
     >>> result = fit(synthetic(rows=200).sources, model="linear", budget=60, steps=5)
     >>> sum(result.spent.values())
     60
+    >>> list(result.verdict.as_dict()["against"][0])
+    ['name', 'difference', 'low', 'high', 'p']
     """
+    from mixtree.judging import judged  # a fit is judged by further fits
+
     data = as_sources(sources, val, classes=classes)
-    prepared = prepare(data, make_options(**options))
-    return run(
-        prepared.search,
-        prepared.trainer,
-        seed=prepared.options.seed,
-        storage=storage,
-        study=study,
-        resume=resume,
-        workers=workers,
-        objective=prepared.objective,
-        time_limit=time_limit,
-        listeners=listeners,
-    )
+    prepared = prepare(data, make_options(**options), test=None if test is None else as_rows(test, data))
+    with opened(storage, kept=prepared.keep_predictions) as place:
+        result = run(
+            prepared.search,
+            prepared.trainer,
+            seed=prepared.options.seed,
+            storage=place,
+            study=study,
+            resume=resume,
+            workers=workers,
+            objective=prepared.objective,
+            time_limit=time_limit,
+            listeners=listeners,
+            keep_predictions=prepared.keep_predictions,
+        )
+        return judged(prepared, result, storage=place, listeners=listeners)
 
 
 def make_options(**options: Any) -> FitOptions:
@@ -156,11 +180,73 @@ class Prepared:
     search: Search
     trainer: Trainer[Any]
     objective: Any
+    sources: Sources
+    """With the validation rows that choose: without those held out."""
+    given: Sources
+    judges: Rows | None
+    """Rows that only score: test rows, or validation rows that were held out."""
+    role: Role
+    """What the judges are."""
+    setting: Setting
+    model: ModelOptions
+
+    @property
+    def held_out(self) -> int:
+        """Validation rows that only score."""
+        return len(self.given.validation) - len(self.sources.validation)
+
+    @property
+    def keep_predictions(self) -> bool:
+        """Whether every node's predictions of the validation rows are worth their room."""
+        nodes = self.chosen.budget / self.chosen.steps
+        return nodes * len(self.sources.validation) * max(1, self.sources.classes) <= _KEPT
 
 
-def prepare(sources: Sources, options: FitOptions) -> Prepared:
+def prepare(sources: Sources, options: FitOptions, *, test: Rows | None = None) -> Prepared:
     """Everything that can fail before training fails here."""
-    chosen = choose(options, sources)
+    _check_seed(options.seed)
+    _check_policy(options)
+    _check_judging(sources, options, tested=test is not None)
+    share = 0.0 if test is not None or options.nested or not chooses(options.policy) else None
+    kept, held = holdout(
+        sources, options.holdout if options.holdout is not None else share, seed=options.seed
+    )
+    chosen = choose(options, kept)
+    setting = make_setting(kept, options, chosen)
+    search = make_search(options.policy, setting)
+    if options.stop_early:
+        search = stop_early(search)
+    model = ModelOptions(
+        lr=options.lr, batch_size=chosen.batch_size, class_weight=options.class_weight, init=options.init
+    )
+    trainer = make_trainer(options.model, training_sources(options.policy, setting), model)
+    return Prepared(
+        options,
+        chosen,
+        search,
+        trainer,
+        make_objective(options, chosen, kept),
+        kept,
+        sources,
+        held if test is None else test,
+        "holdout" if test is None else "test",
+        setting,
+        model,
+    )
+
+
+def chooses(policy: str) -> bool:
+    """Whether a policy looks at the validation rows at all: a fixed mixture does not."""
+    name = policy.removesuffix("+decay")
+    return not (name in ("uniform", "pooled", "genie") or name.startswith("only:"))
+
+
+def _check_seed(seed: int) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise InputError(f"a seed must be a whole number of at least 0; got {seed!r}")
+
+
+def _check_policy(options: FitOptions) -> None:
     if options.use_target_rows == "auto" and options.policy != "auto":
         raise InputError(
             f"policy {options.policy!r} never trains on the target's rows; leave use_target_rows out"
@@ -170,13 +256,25 @@ def prepare(sources: Sources, options: FitOptions) -> Prepared:
             f"policy {options.policy!r} cannot keep maximum weights: choose mixmatch-ch or "
             "mixmatch-ch+commit (--policy), or leave them out (--max)"
         )
-    setting = make_setting(sources, options, chosen)
-    search = make_search(options.policy, setting)
-    model = ModelOptions(
-        lr=options.lr, batch_size=chosen.batch_size, class_weight=options.class_weight, init=options.init
-    )
-    trainer = make_trainer(options.model, training_sources(options.policy, setting), model)
-    return Prepared(options, chosen, search, trainer, make_objective(options, chosen, sources))
+
+
+def _check_judging(sources: Sources, options: FitOptions, *, tested: bool) -> None:
+    for name, known in (
+        ("reference", ("uniform", "all", "none")),
+        ("attribution", ("loo", "shapley", None)),
+    ):
+        value = getattr(options, name)
+        if value not in known:
+            words = ", ".join(each for each in known if each)
+            raise InputError(f"{name} is one of {words}; got {value!r}")
+    ways = {"test rows": tested, "holdout": bool(options.holdout), "nested": options.nested}
+    asked = [name for name, given in ways.items() if given]
+    if len(asked) > 1:
+        raise InputError(f"the score comes from {asked[0]} or from {asked[1]}, not both: leave one out")
+    if options.attribution == "shapley" and len(sources) > 10:
+        raise InputError(
+            f"Shapley values take 2^K models, and there are {len(sources)} sources: at most 10, or use 'loo'"
+        )
 
 
 def make_setting(sources: Sources, options: FitOptions, chosen: Chosen) -> Setting:
@@ -242,6 +340,12 @@ def as_sources(
         whole = all(np.issubdtype(each.dtype, np.integer) for each in labels)
         classes = int(max(each.max(initial=0) for each in labels)) + 1 if whole else 0
     return Sources.from_dict(sources, val, classes=classes)
+
+
+def as_rows(part: tuple[Any, Any] | Rows, sources: Sources) -> Rows:
+    """Further rows of the target, checked against the sources."""
+    held = Sources.from_dict({"test": part}, sources.validation, classes=sources.classes)
+    return held.rows[0]
 
 
 def _bounds(given: Mapping[str, float], sources: Sources, name: str, default: float) -> list[float] | None:

@@ -19,13 +19,14 @@ from safetensors.numpy import load_file, save_file
 
 from mixtree.data.labelscale import LabelScale
 from mixtree.data.preprocessing import Preprocessor
-from mixtree.data.sources import Sources
+from mixtree.data.sources import TARGET, Sources
 from mixtree.errors import InputError, StorageError
 from mixtree.models import ModelOptions, make_trainer
 
 FORMAT = 1
 _NEEDED = {"format", "model", "sources", "classes"}
 WEIGHTS, ABOUT, CARD, PREPROCESSING = "weights.safetensors", "model.json", "MODEL_CARD.md", "preprocessing"
+VERDICT = "verdict.json"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -69,13 +70,17 @@ def write_model(
         with tempfile.TemporaryDirectory(prefix=".model-", dir=folder) as temporary:
             new = FilePath(temporary)
             save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, new / WEIGHTS)
-            (new / ABOUT).write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            plain = {ABOUT: about, **({VERDICT: about["verdict"]} if about["verdict"] else {})}
+            for name, content in plain.items():
+                text = json.dumps(content, indent=1, ensure_ascii=False)
+                (new / name).write_text(text + "\n", encoding="utf-8")
             (new / CARD).write_text(model_card(about), encoding="utf-8")
             (new / PREPROCESSING).mkdir()
             preprocessor.to_files(new / PREPROCESSING)
             if (folder / PREPROCESSING).exists():
                 shutil.rmtree(folder / PREPROCESSING)
-            for name in (PREPROCESSING, WEIGHTS, CARD, ABOUT):
+            (folder / VERDICT).unlink(missing_ok=True)  # of another model
+            for name in (PREPROCESSING, WEIGHTS, CARD, *reversed(plain)):
                 (new / name).replace(folder / name)
     except OSError as error:
         raise StorageError(f"cannot write the model to {folder}: {error}") from error
@@ -145,15 +150,14 @@ def model_card(about: Mapping[str, Any]) -> str:
         "",
         "## How good it is",
         f"- {about['metric']} on {rows['validation']} validation rows: {_number(about['val_score'])}. "
-        "These rows chose the mixture, so this number is optimistic.",
+        f"{_what_they_did(about)}",
     ]
     if about["test_score"] is not None:
         lines.append(
             f"- {about['metric']} on {about['rows']['test']} test rows that chose nothing: "
             f"{_number(about['test_score'])}."
         )
-    if about["verdict"]:
-        lines += ["", "## Verdict", str(about["verdict"].get("sentence", ""))]
+    lines += _verdict_lines(about)
     lines += [
         "",
         "## How it was made",
@@ -169,6 +173,38 @@ def model_card(about: Mapping[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _what_they_did(about: Mapping[str, Any]) -> str:
+    if about["mixture"].get(TARGET):
+        return "The model was also trained on these rows, so this number says nothing."
+    if about["verdict"] and not about["verdict"]["queries"]:
+        return "These rows chose nothing."
+    return "These rows chose the mixture, so this number is optimistic."
+
+
+def _verdict_lines(about: Mapping[str, Any]) -> list[str]:
+    verdict, lines = about["verdict"], []
+    if verdict:
+        lines += ["", "## Verdict", verdict["sentence"]]
+        if verdict["against"]:
+            lines += [
+                "",
+                f"| {about['metric']} against | difference | 95 % interval | p |",
+                "| --- " * 4 + "|",
+            ]
+            lines += [
+                f"| {_cell(each['name'])} | {_number(each['difference'])} | {_number(each['low'])} … "
+                f"{_number(each['high'])} | {_number(each['p'])} |"
+                for each in verdict["against"]
+            ]
+        told = [f"**{each}**" for each in verdict["warnings"]] + verdict["notes"]
+        spent = ", ".join(f"{name} {steps}" for name, steps in verdict["reference_spent"].items())
+        told += [f"steps trained for this verdict, outside the budget: {spent}"] if spent else []
+        lines += ["", *(f"- {' '.join(each.split())}" for each in told)] if told else []
+    if about.get("certificate"):
+        lines += ["", "## How much better another mixture could be", about["certificate"]]
+    return lines
 
 
 def _cell(name: str) -> str:

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mixtree.data.sources import FOLD, TARGET
 from mixtree.errors import CheckpointError, InputError
@@ -19,9 +20,12 @@ from mixtree.past import as_node
 from mixtree.search import Search
 from mixtree.simplex import Mixture
 from mixtree.storage.base import Storage, StudyRecord
-from mixtree.storage.memory import ScratchStorage
+from mixtree.storage.memory import MemoryStorage, ScratchStorage
 from mixtree.trainer import State, Trainer
-from mixtree.tree import Node, Tree
+from mixtree.tree import Node, Path, Tree
+
+if TYPE_CHECKING:
+    from mixtree.verdict import Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +49,10 @@ class Result(Generic[State]):
     tree: Tree
     state: State
     warnings: tuple[str, ...] = field(default=())
+    predictions: dict[Path, NDArray[Any]] = field(default_factory=dict)
+    """Of the validation rows, by every node, where they were kept."""
+    verdict: Verdict | None = None
+    """How sure it is, and compared with what; of a fit, not of a bare run."""
 
     @property
     def mixture(self) -> Mixture:
@@ -98,7 +106,8 @@ def run(
     nodes, those that a future child or the result needs, or that of the returned node alone. ``workers`` > 1
     trains in as many processes; the answer is the same. ``time_limit`` (seconds) ends the study as cleanly as
     a spent budget. ``init_seed`` fixes the initial model apart from ``seed``: studies that are compared start
-    from one model and still draw their own rows.
+    from one model and still draw their own rows. ``keep_predictions`` stores what every node predicts for the
+    validation rows, and returns it.
     """
     _check(search, trainer, workers=workers, keep=keep, time_limit=time_limit, max_failures=max_failures)
     if not study:
@@ -106,7 +115,7 @@ def run(
     limits = Limits(workers, time_limit, max_failures, keep, keep_predictions, allow_changed_data)
     budget = int(getattr(search, "budget", 0))
     record = StudyRecord(study, seed, seed if init_seed is None else init_seed, budget, recipe=recipe)
-    with _opened(storage) as place:
+    with opened(storage, kept=keep_predictions) as place:
         loop = Loop(search, trainer, place, record, limits=limits, objective=objective, listeners=listeners)
         return _finish(loop, resume=resume)
 
@@ -128,7 +137,22 @@ def _finish(loop: Loop[State], *, resume: bool) -> Result[State]:
             tree=loop.tree,
             state=loop.model(node.path),
             warnings=tuple(loop.warnings),
+            predictions=_predictions(loop.storage, record.name) if loop.limits.keep_predictions else {},
         )
+
+
+class _Kept(MemoryStorage):
+    """Rows that live as long as the run: nobody can resume from them."""
+
+    lasting = False
+
+
+def _predictions(storage: Storage, study: str) -> dict[Path, NDArray[Any]]:
+    return {
+        each.trial.path: each.outcome.evaluation.predictions
+        for each in storage.nodes(study)
+        if each.outcome is not None and each.outcome.evaluation.predictions is not None
+    }
 
 
 @contextmanager
@@ -147,7 +171,7 @@ def load(storage: Storage | str | FilePath, study: str, trainer: Trainer[State] 
     """The result of a stored study; its ``state`` is the trainer's, or plain arrays without a trainer."""
     if isinstance(storage, str | FilePath) and "://" not in str(storage) and not FilePath(storage).exists():
         raise InputError(f"there is no study file {storage}")
-    with _opened(storage) as place:
+    with opened(storage) as place:
         return _load(place, study, trainer)
 
 
@@ -175,6 +199,7 @@ def _load(place: Storage, study: str, trainer: Trainer[Any] | None) -> Result[An
         tree=tree,
         state=arrays if trainer is None else trainer.load(arrays),
         warnings=tuple(each.message for each in place.events(study) if each.kind == "warning"),
+        predictions=_predictions(place, study),
     )
 
 
@@ -201,7 +226,8 @@ def reported(record: StudyRecord, mixture: Mixture) -> dict[str, float]:
 
 
 @contextmanager
-def _opened(storage: Storage | str | FilePath | None) -> Iterator[Storage]:
+def opened(storage: Storage | str | FilePath | None, *, kept: bool = False) -> Iterator[Storage]:
+    """The storage itself, the one behind a file name or URL, or scratch; ``kept`` where its rows are read."""
     if isinstance(storage, str | FilePath):
         from mixtree.storage.sql import open_storage
 
@@ -209,7 +235,7 @@ def _opened(storage: Storage | str | FilePath | None) -> Iterator[Storage]:
         with closing(open_storage(storage)) as place:
             yield place
     else:
-        yield ScratchStorage() if storage is None else storage
+        yield (_Kept() if kept else ScratchStorage()) if storage is None else storage
 
 
 def _check(

@@ -24,6 +24,14 @@ def test_compare_prints_runs_and_a_summary(tables, done, base):
         assert 0 <= run["test_score"] <= 1
         assert sum(run["mixture"].values()) == pytest.approx(1)
         assert sum(run["spent"].values()) <= found["budget"] == 40
+    verdict = found["verdict"]
+    assert verdict["of"] == "mixmatch-bisect"
+    assert [each["name"] for each in verdict["against"]] == ["uniform+decay", "only:fl"]
+    assert all("on your 60 rows" in sentence for sentence in verdict["sentences"])
+    first = {run["algorithm"]: run["test_score"] for run in found["runs"] if run["repeat"] == 0}
+    for each in verdict["against"]:
+        gap = first["mixmatch-bisect"] - first[each["name"]]
+        assert each["difference"] == pytest.approx(gap)
     for each in found["summary"]:
         scores = [run["test_score"] for run in found["runs"] if run["algorithm"] == each["algorithm"]]
         assert each["repeats"] == 2
@@ -51,11 +59,22 @@ def test_the_target_is_split_anew_for_every_repeat(tables, done, unjudged):
 def test_without_test_rows_the_validation_rows_score(tables, done, unjudged):
     answer = done("compare", *unjudged, "--val", "val.csv", "--algorithms", "pooled", "--repeats", "1")
     assert "validation rows" in answer.out
+    assert "no paired comparison" in answer.out
     found = done(
         "compare", *unjudged, "--val", "val.csv", "--algorithms", "pooled", "--repeats", "1", "--json"
     ).json
     assert found["runs"][0]["test_score"] is None
     assert found["summary"][0]["score"] == found["runs"][0]["val_score"]
+
+
+def test_validation_rows_are_held_out_where_there_are_enough(tables, done, unjudged):
+    pl.read_csv("train.csv").drop("state").write_csv("val.csv")
+    args = ["--val", "val.csv", "--algorithms", "uniform,pooled,only:fl", "--repeats", "1"]
+    text = done("compare", *unjudged, *args).out
+    assert "validation rows that were held out" in text
+    assert "uniform: the same predictions as pooled on your 60 rows" in text or "from pooled" in text
+    found = done("compare", *unjudged, *args, "--holdout", "0.1", "--json").json
+    assert "on your 24 rows" in found["verdict"]["sentences"][1]
 
 
 def test_test_rows_of_one_class_are_set_aside_with_a_warning(tables, done, base):

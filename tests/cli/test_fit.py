@@ -29,7 +29,14 @@ def test_fit_prints_one_object_and_writes_the_folder(tables, done, base):
     assert list(found["mixture"]) == ["ct", "fl", "oh"]
     assert sum(found["mixture"].values()) == pytest.approx(1)
     assert found["budget"] == 40 >= sum(found["spent"].values())
-    assert found["verdict"] is None
+    verdict = found["verdict"]
+    assert list(verdict) == [
+        "sentence", "score", "against", "hull", "mixture", "queries", "notes", "reference_spent", "warnings",
+    ]  # fmt: skip
+    assert (verdict["score"]["rows"], verdict["score"]["value"]) == (60, pytest.approx(found["test_score"]))
+    assert [each["name"] for each in verdict["against"]] == ["uniform"]
+    assert verdict["reference_spent"] == {"uniform": 40}
+    assert json.loads(Path("out/verdict.json").read_text()) == verdict
     names = {"weights.safetensors", "model.json", "MODEL_CARD.md", "preprocessing", "study.db"}
     assert names <= {each.name for each in Path("out").iterdir()}
     assert load_file("out/weights.safetensors")["parameters"].size > 0
@@ -64,6 +71,78 @@ def test_a_regression(tables, done):
     error = (predicted["prediction"] - pl.read_csv("test.csv")["spend"]).pow(2).mean() ** 0.5
     assert found["test_score"] == pytest.approx(error, rel=1e-5)
     assert error < 2
+
+
+def test_the_verdict_is_printed_shown_and_on_the_card(tables, done, base):
+    text = done("fit", *base, "--reference", "all", "--out", "out").out
+    verdict = json.loads(Path("out/verdict.json").read_text())
+    assert verdict["sentence"] in text.replace("\n", " ")
+    assert verdict["reference_spent"] == {"uniform": 40, "single sources": 120, "validation": 40}
+    shown = done("show", "out")
+    assert verdict["sentence"] in shown.out
+    assert done("show", "out", "--json").json["verdict"] == verdict
+    card = Path("out/MODEL_CARD.md").read_text()
+    assert verdict["sentence"] in card
+    assert all(note in card for note in verdict["notes"])
+    assert "no mixture that was not tried is better" in card.replace("\n", " ")
+    assert done("resume", "out", "--json").json["verdict"] == verdict
+
+
+def test_rows_are_held_out_where_there_are_enough(tables, done, base, unjudged):
+    pl.read_csv("train.csv").drop("state").write_csv("val.csv")
+    found = done("fit", *unjudged, "--val", "val.csv", "--out", "out", "--json").json
+    about = json.loads(Path("out/model.json").read_text())
+    assert (about["rows"]["validation"], about["rows"]["holdout"]) == (180, 60)
+    assert found["verdict"]["score"]["rows"] == 60
+    assert done("resume", "out", "--json").json == found
+    dry = done("fit", *unjudged, "--val", "val.csv", "--holdout", "0.5", "--dry-run", "--json").json
+    assert (dry["validation"], dry["holdout"]) == (120, 120)
+    with_test = done("fit", *unjudged, "--val", "val.csv", "--test", "test.csv", "--dry-run", "--json").json
+    assert (with_test["validation"], with_test["holdout"], with_test["test"]) == (240, 0, 60)
+
+
+def test_few_rows_choose_and_score_and_that_is_said(tables, done, unjudged):
+    args = [*unjudged, "--val", "val.csv", "--json"]
+    verdict = done("fit", *args, "--out", "few").json["verdict"]
+    assert "cross-fitted on the 40 rows" in verdict["sentence"]
+    assert "too few to keep some aside" in verdict["warnings"][0]
+    nested = done("fit", *args, "--nested", "--attribution", "loo", "--reference", "none", "--out", "n").json
+    assert "on 40 rows that chose nothing" in nested["verdict"]["sentence"]
+    assert nested["verdict"]["reference_spent"] == {"nested folds": 200, "attribution": 20}
+    assert nested["verdict"]["against"] == []
+    assert sum(nested["spent"].values()) <= 40
+
+
+def test_a_search_that_stops_early_leaves_steps_unspent(tables, done, base):
+    args = [*base, "--budget", "400", "--stop-early"]
+    found = done("fit", *args, "--out", "out", "--json").json
+    assert found["spent"]["commit"] == 200
+    assert sum(found["spent"].values()) < 400
+    assert "stopped early" in done("show", "out").out
+    assert done("resume", "out", "--json").json == found
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--nested"], "from test rows or from nested, not both"),
+        (["--holdout", "0.2"], "from test rows or from holdout, not both"),
+        (["--reference", "best"], "reference is one of uniform, all, none; got 'best'"),
+        (["--attribution", "all"], "attribution is one of loo, shapley; got 'all'"),
+        (["--policy", "auto", "--stop-early"], "only a tree search can stop early"),
+    ],
+)
+def test_how_to_judge_is_checked_before_training(tables, mixtree, base, flags, message):
+    answer = mixtree("fit", *base, *flags, "--out", "out")
+    assert answer.code == 2
+    assert message in answer.err
+
+
+def test_a_regression_is_judged_in_its_own_units(tables, done):
+    args = ["train.csv", "--source-col", "state", "--label", "spend", "--drop", "id", "--drop", "bought"]
+    more = ["--val", "val.csv", "--model", "linear", "--lr", "0.01", "--budget", "400", "--json"]
+    found = done("fit", *args, *more, "--test", "test.csv", "--out", "out").json
+    assert found["verdict"]["score"]["value"] == pytest.approx(found["test_score"], rel=1e-5)
 
 
 def test_one_file_per_source_is_the_same_study(tables, done, base):

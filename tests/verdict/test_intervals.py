@@ -224,10 +224,27 @@ def test_few_rows_are_said_to_be_few(metric: Metric, n: int) -> None:
     assert paired_difference(metric, y, one, two).rows == n
 
 
-@pytest.mark.parametrize("n", [1, 2])
-def test_one_or_two_rows_do_not_fail(n: int) -> None:
-    score = honest_score(MAE, np.zeros(n), np.arange(n) + 1.0, rows_role="test")
-    assert score.low <= score.value <= score.high
+def test_one_or_two_rows_do_not_fail() -> None:
+    score = honest_score(MAE, np.zeros(2), np.arange(2) + 1.0, rows_role="test")
+    assert 0.0 <= score.low <= score.value <= score.high
+    alone = honest_score(MAE, np.zeros(1), np.ones(1), rows_role="test")
+    assert alone.value == 1.0 and np.isnan(alone.low) and np.isnan(alone.high)
+    gap = paired_difference(MAE, np.zeros(1), np.ones(1), np.zeros(1))
+    assert gap.outcome == "unknown" and "one row" in gap.notes[-1]
+
+
+def test_ties_are_neither_good_nor_bad() -> None:
+    y = np.array([0, 1] * 15)
+    tied = honest_score(AUROC, y, np.full((30, 2), 0.5), rows_role="test")
+    assert tied.value == 0.5
+    assert 0.5 - tied.low == pytest.approx(tied.high - 0.5) and tied.low < 0.4
+
+
+def test_an_area_differs_by_one_at_most() -> None:
+    y = np.array([0, 0, 1])
+    right, wrong = np.eye(2)[y], np.eye(2)[1 - y]
+    gap = paired_difference(AUROC, y, right, wrong)
+    assert -1.0 <= gap.low <= gap.value <= gap.high <= 1.0
 
 
 def test_roles_that_chose_are_optimistic() -> None:

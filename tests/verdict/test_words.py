@@ -87,9 +87,13 @@ def test_the_json_has_exactly_its_fields() -> None:
         mixture=mixture,
         queries=31,
         notes=["one more"],
+        reference_spent={"uniform": 40},
+        warnings=["beware", "beware"],
     )
     plain = json.loads(json.dumps(verdict.as_dict(), allow_nan=False))
-    assert list(plain) == ["sentence", "score", "against", "hull", "mixture", "queries", "notes"]
+    keys = ["sentence", "score", "against", "hull", "mixture", "queries", "notes"]
+    assert list(plain) == [*keys, "reference_spent", "warnings"]
+    assert (plain["reference_spent"], plain["warnings"]) == ({"uniform": 40}, ["beware"])
     assert plain["score"] == {"value": 0.812, "low": 0.75, "high": 0.86, "rows": 60}
     assert plain["against"] == [{"name": "uniform", "difference": 0.1, "low": 0.05, "high": 0.2, "p": 0.003}]
     assert plain["hull"] == {"p": 0.3, "inside": True}

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from mixtree.cli.fit import fit_options, scaled, table_spec, testable
-from mixtree.cli.options import DATA, FITTING, OUTPUT, Flag, Values, command, with_config
+from mixtree.cli.options import DATA, FITTING, JUDGING, OUTPUT, Flag, Values, command, with_config
 from mixtree.cli.reports import print_plan
 from mixtree.errors import InputError
 
@@ -19,6 +19,7 @@ _FIT_ONLY = ("min", "max", "objective", "use_target_rows", "time_limit", "init",
 FLAGS = (
     *DATA,
     *(flag for flag in FITTING if flag.name not in _FIT_ONLY),
+    *(flag for flag in JUDGING if flag.name == "holdout"),
     Flag(
         "algorithms",
         str,
@@ -44,10 +45,11 @@ def compare(tables: list[Path], values: Values) -> None:
     from mixtree.data.labelscale import LabelScale
     from mixtree.data.sources import Problem
     from mixtree.data.tables import load_tables
-    from mixtree.experiments.comparison import Rules, summarise
+    from mixtree.experiments.comparison import Rules, paired, summarise
     from mixtree.experiments.comparison import compare as run_all
-    from mixtree.fitting import make_setting, prepare
-    from mixtree.models import ModelOptions, make_trainer
+    from mixtree.fitting import metric_of, prepare
+    from mixtree.models import make_trainer
+    from mixtree.verdict import holdout
 
     tables, values = with_config(tables, values, FLAGS)
     repeats, seed = values.get("repeats", 3), values.get("seed", 0)
@@ -60,30 +62,58 @@ def compare(tables: list[Path], values: Values) -> None:
     data = [load_tables(spec, seed=seed + repeat) for repeat in range(repeats)]
     scale, options = LabelScale.of(data[0].problem_sources), scaled(data[0], given)[1]
     data = [scaled(each, given, scale)[0] for each in data]
-    prepared = prepare(data[0].problem_sources, options)
-    data = [testable(each, prepared.chosen.metric) for each in data]
+    classes = data[0].problem_sources.classes
+    data = [testable(each, metric_of(options, classes)) for each in data]
+    prepared = prepare(data[0].problem_sources, options, test=data[0].test)
     print_plan(Console(stderr=True, emoji=False), data[0], prepared)
-    chosen, setting = prepared.chosen, make_setting(data[0].problem_sources, options, prepared.chosen)
-    names = data[0].problem_sources.names
-    algorithms = _algorithms(values.get("algorithms"), names)
-    rules = Rules(chosen.budget, chosen.steps, chosen.metric, setting.options, chosen.batch_size)
-    problems = [Problem("table", each.problem_sources, each.test) for each in data]
-    model = ModelOptions(lr=options.lr, batch_size=chosen.batch_size, class_weight=options.class_weight)
+    chosen = prepared.chosen
+    algorithms = _algorithms(values.get("algorithms"), prepared.sources.names)
+    rules = Rules(chosen.budget, chosen.steps, chosen.metric, prepared.setting.options, chosen.batch_size)
+    problems = []
+    for repeat, each in enumerate(data):
+        kept, test = each.problem_sources, each.test
+        if test is None:
+            kept, test = holdout(kept, options.holdout, seed=seed + repeat)
+        problems.append(Problem("table", kept, test))
 
     def trainer(problem: Problem) -> Any:
-        return make_trainer(options.model, problem.sources, model)
+        return make_trainer(options.model, problem.sources, prepared.model)
 
+    predictions: dict[tuple[str, int], Any] = {}
     with ComparisonProgress(len(algorithms) * repeats * chosen.budget) as progress:
-        runs = run_all(problems, algorithms, make_trainer=trainer, rules=rules, listeners=[progress])
-    summaries = summarise(runs)
+        runs = run_all(
+            problems,
+            algorithms,
+            make_trainer=trainer,
+            rules=rules,
+            listeners=[progress],
+            predictions=predictions,
+        )
+    summaries, against = summarise(runs), {}
+    judges = problems[0].test
+    if judges is not None:
+        own = {place: scale.back(each) for place, each in predictions.items()}
+        y = scale.back(judges.y)
+        against = paired(own, y, metric_of(given, classes), algorithms=algorithms)
+    rows = _which_rows(data[0].test is not None, judges is not None)
     if out is not None:
         from mixtree.experiments.output import write_comparison
 
         write_comparison(out, runs, summaries, metric=chosen.metric.name, title="Comparison")
     if values.get("json"):
-        typer.echo(json.dumps(_as_json(runs, summaries, chosen)))
+        typer.echo(json.dumps(_as_json(runs, summaries, chosen, against, algorithms[0])))
     else:
-        _print(Console(emoji=False), summaries, chosen.metric.name, tested=data[0].test is not None)
+        console = Console(emoji=False)
+        _print(console, summaries, chosen.metric.name, rows)
+        _print_against(console, algorithms[0], against, tested=judges is not None)
+
+
+def _which_rows(tested: bool, judged: bool) -> str:
+    if tested:
+        return "test rows"
+    if judged:
+        return "validation rows that were held out"
+    return "validation rows, which some of them used to choose: optimistic"
 
 
 def _algorithms(text: str | None, names: tuple[str, ...]) -> list[str]:
@@ -99,8 +129,11 @@ def _algorithms(text: str | None, names: tuple[str, ...]) -> list[str]:
     ]
 
 
-def _as_json(runs: list[Any], summaries: list[Any], chosen: Any) -> dict[str, Any]:
+def _as_json(
+    runs: list[Any], summaries: list[Any], chosen: Any, against: dict[str, Any], first: str
+) -> dict[str, Any]:
     from mixtree.experiments.output import plain
+    from mixtree.verdict.words import against_row, against_words
 
     keys = ("algorithm", "repeat", "val_score", "test_score", "mixture", "spent")
     return {
@@ -108,14 +141,18 @@ def _as_json(runs: list[Any], summaries: list[Any], chosen: Any) -> dict[str, An
         "budget": chosen.budget,
         "runs": [{key: row[key] for key in keys} for row in plain(runs)],
         "summary": plain(summaries),
+        "verdict": {
+            "of": first,
+            "sentences": [against_words(name, each) for name, each in against.items()],
+            "against": [against_row(name, each) for name, each in against.items()],
+        },
     }
 
 
-def _print(console: Any, summaries: list[Any], metric: str, *, tested: bool) -> None:
+def _print(console: Any, summaries: list[Any], metric: str, rows: str) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    rows = "test rows" if tested else "validation rows, which some of them used to choose: optimistic"
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("algorithm")
     table.add_column(f"{metric} ± sd", justify="right")
@@ -126,3 +163,18 @@ def _print(console: Any, summaries: list[Any], metric: str, *, tested: bool) -> 
         table.add_row(escape(each.algorithm), f"{score} ± {sd}", escape(mixture))
     console.print(table)
     console.print(f"{metric} on {rows}; mean ± sd over repeats", style="dim", soft_wrap=True)
+
+
+def _print_against(console: Any, first: str, against: dict[str, Any], *, tested: bool) -> None:
+    from mixtree.verdict.words import against_words
+
+    if not tested:
+        words = "no paired comparison: no rows are left that chose nothing; give test rows (--test, --target)"
+        console.print(words, style="dim", soft_wrap=True)
+    for name, each in against.items():
+        console.print(
+            f"{first}: {against_words(name, each)}, p = {each.p:.3f}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
-from dataclasses import dataclass, replace
-from math import isfinite
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +13,7 @@ import typer
 from mixtree.cli.options import (
     DATA,
     FITTING,
+    JUDGING,
     OUTPUT,
     PLACE,
     Values,
@@ -23,6 +23,7 @@ from mixtree.cli.options import (
     weights,
     with_config,
 )
+from mixtree.cli.place import find_place, write
 from mixtree.cli.reports import dry_run, print_plan, print_result, print_warnings
 from mixtree.cli.studies import Json, Name, Where, open_existing, pick
 from mixtree.errors import DataError, InputError
@@ -32,9 +33,8 @@ if TYPE_CHECKING:
     from mixtree.data.tables import TableData, TableSpec
     from mixtree.fitting import FitOptions, Prepared
     from mixtree.metrics import Metric
-    from mixtree.study import Result
 
-FLAGS = (*DATA, *FITTING, *PLACE, *OUTPUT)
+FLAGS = (*DATA, *FITTING, *JUDGING, *PLACE, *OUTPUT)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -90,6 +90,8 @@ def resume(
     # per node, and the study knows its budget better than the command that began it.
     values = {**record.recipe["values"], **record.recipe["chosen"], "study": record.name, "json": as_json}
     values |= {"storage": where, "out": Path(values["out"]), "budget": budget or record.budget}
+    if "holdout" not in record.recipe["chosen"]:  # from before rows were held out
+        values.setdefault("holdout", 0.0)
     if workers is not None:
         values["workers"] = workers
     tables = [Path(each) for each in record.recipe["tables"]]
@@ -100,17 +102,19 @@ def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_da
     from rich.console import Console
 
     from mixtree.cli.progress import StudyProgress
-    from mixtree.fitting import prepare
-    from mixtree.study import run
+    from mixtree.fitting import metric_of, prepare
+    from mixtree.judging import judged
+    from mixtree.study import opened, run
 
-    place = _place(values, resuming=resuming)
+    place = find_place(values, resuming=resuming)
     time_limit, workers = seconds(values.get("time_limit")), values.get("workers", 1)
     if workers < 1:
         raise InputError(f"--workers must be at least 1; got {workers}")
     arrays, data = _read(tables, values)
-    data, options, scale = scaled(data, fit_options(values, init=arrays), _scale_of(values))
-    prepared = prepare(data.problem_sources, options)
-    data = testable(data, prepared.chosen.metric)
+    given, classes = fit_options(values, init=arrays), data.problem_sources.classes
+    data, options, scale = scaled(data, given, _scale_of(values))
+    data = testable(data, metric_of(options, classes))
+    prepared = prepare(data.problem_sources, options, test=data.test)
     console = Console(stderr=True, emoji=False)
     print_plan(console, data, prepared)
     if place is None:
@@ -118,12 +122,12 @@ def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_da
             typer.echo(json.dumps(dry_run(data, prepared)))
         return
     place.make()
-    with StudyProgress() as progress:
+    with StudyProgress() as progress, opened(place.storage) as storage:
         result = run(
             prepared.search,
             prepared.trainer,
             seed=prepared.options.seed,
-            storage=place.storage,
+            storage=storage,
             study=place.study,
             resume=resuming,
             workers=workers,
@@ -131,66 +135,18 @@ def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_da
             time_limit=time_limit,
             listeners=[progress],
             allow_changed_data=allow_changed_data,
+            keep_predictions=prepared.keep_predictions,
             recipe=_recipe(tables, values, data, prepared),
         )
+        own = metric_of(given, classes)
+        result = judged(prepared, result, metric=own, scale=scale, storage=storage, listeners=[progress])
     print_warnings(console, result.warnings)
-    about = _write(place, data, prepared, result, values, scale)
+    about = write(place, data, prepared, result, values, scale)
     keys = ("study", "policy", "mixture", "metric", "val_score", "test_score", "budget", "spent", "verdict")
     if values.get("json"):
         typer.echo(json.dumps({key: about[key] for key in keys}))
     else:
         print_result(place.out, about, result)
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a fit goes: the model's folder, the study's file or database, and its name there."""
-
-    out: Path
-    storage: str
-    study: str
-
-    def make(self) -> None:
-        try:
-            self.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"cannot make the folder --out {self.out}: {error.strerror}") from error
-
-    def check_free(self) -> None:
-        """An error, before any work, where a study of this name stands already."""
-        if "://" not in self.storage and not Path(self.storage).exists():
-            return
-        with closing(open_existing(self.storage)) as storage:
-            if self.study in {each.name for each in storage.studies()}:
-                own = Path(self.storage) == self.out / "study.db"
-                where = str(self.out) if own else storage.where
-                raise InputError(
-                    f"{storage.where} has a study {self.study!r} already: go on with it (mixtree resume "
-                    f"{where} {self.study}), start another one (--study NAME), or choose another --out"
-                )
-
-
-def _place(values: Values, *, resuming: bool) -> _Place | None:
-    """Where this fit goes, checked; None for a dry run."""
-    if values.get("dry_run"):
-        return None
-    out = Path(values["out"])
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file: name a folder")
-    storage = values.get("storage") or str(out / "study.db")
-    folder = Path(storage).parent
-    if "://" not in storage and folder != out and not folder.is_dir():
-        raise InputError(f"--storage {storage}: there is no folder {folder}; make it first")
-    if "init" in values and Path(values["init"]).resolve() == out.resolve():
-        raise InputError(
-            f"--init and --out are both {out}: the new model would replace the one it starts from"
-        )
-    place = _Place(out, storage, values.get("study", "fit"))
-    if not place.study:
-        raise InputError("--study needs a name of at least one character")
-    if not resuming:
-        place.check_free()
-    return place
 
 
 def _read(tables: list[Path], values: Values) -> tuple[Any, TableData]:
@@ -238,14 +194,6 @@ def scaled(
     test = None if data.test is None else scale.rows(data.test)
     data = replace(data, problem_sources=scale.sources(sources), test=test)
     return data, replace(options, metric=scale.metric(metric)), scale
-
-
-def _epochs(trainer: Any, result: Result[Any], data: TableData) -> dict[str, float] | None:
-    """How often the returned model read each source's rows."""
-    if not hasattr(trainer, "epochs"):
-        return None
-    read = trainer.epochs(result.state)
-    return {name: float(times) for name, times in zip(data.problem_sources.names, read, strict=False)}
 
 
 def testable(data: TableData, metric: Metric) -> TableData:
@@ -307,7 +255,8 @@ def fit_options(values: Values, *, init: Any = None) -> FitOptions:
         "returns",
     )
     more = ("use_target_rows", "class_weight", "model", "seed", "policy")
-    chosen = {name: values[name] for name in (*names, *more) if name in values}
+    judging = ("holdout", "nested", "reference", "attribution", "stop_early")
+    chosen = {name: values[name] for name in (*names, *more, *judging) if name in values}
     if "nu" in values:
         chosen["nu"] = _nu(values["nu"])
     for name in ("unit", "objective", "use_target_rows", "class_weight"):
@@ -360,77 +309,7 @@ def _recipe(tables: list[Path], values: Values, data: TableData, prepared: Prepa
             "batch_size": chosen.batch_size,
             "budget": chosen.budget,
             "unit": "steps",
+            "holdout": prepared.options.holdout,
         },
         "rows": dict(zip(data.problem_sources.names, data.problem_sources.sizes.tolist(), strict=True)),
     }
-
-
-def _write(
-    place: _Place,
-    data: TableData,
-    prepared: Prepared,
-    result: Result[Any],
-    values: Values,
-    scale: LabelScale,
-) -> dict[str, Any]:
-    from mixtree.fingerprint import data_fingerprint
-    from mixtree.modelfolder import write_model
-
-    trainer: Any = prepared.trainer
-    metric, validation, test = prepared.chosen.metric, data.problem_sources.validation, data.test
-    val_score = metric(validation.y, trainer.predict(result.state, validation.x))
-    test_score = None if test is None else metric(test.y, trainer.predict(result.state, test.x))
-    options = prepared.options
-    about = {
-        "study": result.study,
-        "storage": _shown(place),
-        "policy": options.policy,
-        "label": values["label"],
-        "classes": None if data.classes is None else list(data.classes),
-        "label_scale": [scale.centre, scale.spread],
-        "sources": list(data.problem_sources.names),
-        "model": {
-            "name": options.model,
-            "features": data.problem_sources.features,
-            "lr": options.lr,
-            "batch_size": prepared.chosen.batch_size,
-        },
-        "mixture": result.weights,
-        "rule": result.rule,
-        "metric": metric.name,
-        "val_score": _finite(val_score),
-        "test_score": _finite(test_score),
-        "value": _finite(result.value),
-        "budget": result.budget,
-        "spent": result.spent,
-        "unspent": result.unspent,
-        "epochs": _epochs(trainer, result, data),
-        "rows": {
-            "sources": dict(
-                zip(data.problem_sources.names, data.problem_sources.sizes.tolist(), strict=True)
-            ),
-            "validation": len(validation),
-            "test": 0 if test is None else len(test),
-        },
-        "seed": options.seed,
-        "data": data_fingerprint(data.problem_sources),
-        "warnings": [*data.warnings, *result.warnings],
-        "verdict": None,
-    }
-    write_model(place.out, arrays=trainer.save(result.state), preprocessor=data.preprocessor, about=about)
-    return about
-
-
-def _shown(place: _Place) -> str | None:
-    """Where the study is, for `mixtree show`; None inside the folder, and never a password."""
-    storage = place.storage.removeprefix("sqlite:///")
-    if "://" not in storage:
-        file = Path(storage).resolve()
-        return None if file == (place.out / "study.db").resolve() else str(file)
-    from sqlalchemy import make_url
-
-    return make_url(storage).render_as_string(hide_password=True)
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or not isfinite(value) else float(value)

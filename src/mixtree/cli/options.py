@@ -91,6 +91,31 @@ FITTING = (
     Flag("seed", int, "Seed of everything random.", "0", metavar="S"),
     Flag("workers", int, "Processes that train.", "1", metavar="N"),
 )
+JUDGING = (
+    Flag(
+        "holdout",
+        float,
+        "Share of the validation rows that only score the model; 0 for none.",
+        "a quarter of 150 rows or more, else none; none with test rows",
+        metavar="F",
+    ),
+    Flag("nested", bool, "Score by whole fits on parts of the validation rows; several times the cost."),
+    Flag(
+        "reference",
+        str,
+        "What to compare with, trained outside the budget: uniform, all or none.",
+        "uniform",
+        metavar="uniform|all|none",
+    ),
+    Flag(
+        "attribution",
+        str,
+        "What each source is worth: loo (without each) or shapley; trained outside the budget.",
+        "none",
+        metavar="loo|shapley",
+    ),
+    Flag("stop_early", bool, "End the search once what it can still gain is below the noise."),
+)
 PLACE = (
     Flag("policy", str, "The algorithm.", "mixmatch-bisect+commit", metavar="P"),
     Flag("storage", str, "Study file or database URL.", "study.db inside --out", metavar="URL"),

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def print_plan(console: Any, data: TableData, prepared: Prepared) -> None:
     """What was read, how it is treated, and what was chosen for the user; on stderr."""
-    sources, test = data.problem_sources, f", {len(data.test)} test" if data.test is not None else ""
+    sources, test = prepared.sources, f", {len(data.test)} test" if data.test is not None else ""
+    test += f", {prepared.held_out} held out to score" if prepared.held_out else ""
     sizes = ", ".join(f"{name} {size}" for name, size in zip(sources.names, sources.sizes, strict=True))
     _line(console, "rows", f"{sizes}; {len(sources.validation)} validation{test}")
     kinds: dict[str, list[str]] = {}
@@ -48,7 +49,8 @@ def dry_run(data: TableData, prepared: Prepared) -> dict[str, Any]:
     chosen = prepared.chosen
     return {
         "rows": dict(zip(data.problem_sources.names, data.problem_sources.sizes.tolist(), strict=True)),
-        "validation": len(data.problem_sources.validation),
+        "validation": len(prepared.sources.validation),
+        "holdout": prepared.held_out,
         "test": None if data.test is None else len(data.test),
         "features": data.problem_sources.features,
         "classes": None if data.classes is None else list(data.classes),
@@ -68,10 +70,40 @@ def print_result(out: Path, about: dict[str, Any], result: Result[Any]) -> None:
 
     console, metric = Console(emoji=False), about["metric"]
     _line(console, "mixture", ", ".join(f"{name} {weight:.3f}" for name, weight in about["mixture"].items()))
-    score = "not available" if about["val_score"] is None else f"{about['val_score']:.4f}"
-    _line(console, metric, f"{score} on the validation rows, which chose the mixture (optimistic)")
     if about["test_score"] is not None:
         _line(console, metric, f"{about['test_score']:.4f} on {about['rows']['test']} test rows")
+    if about["verdict"] is not None:
+        print_verdict(console, about["verdict"], most=4)
     spent = ", ".join(f"{phase} {steps}" for phase, steps in about["spent"].items())
     _line(console, "steps", f"{spent}; unspent {result.unspent}; {result.reason}")
     _line(console, "model", f"{out} (mixtree predict {out} new.csv -o predictions.csv)")
+
+
+def print_verdict(console: Any, verdict: dict[str, Any], *, most: int | None = None) -> None:
+    """The sentence, the comparisons where there are several, and at most so many notes."""
+    from rich.table import Table
+
+    _line(console, "verdict", verdict["sentence"])
+    if len(verdict["against"]) > 1:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for heading in ("against", "difference", "95 % interval", "p"):
+            table.add_column(heading)
+        for each in verdict["against"]:
+            low, high = _signed(each["low"]), _signed(each["high"])
+            p = "–" if each["p"] is None else f"{each['p']:.3f}"
+            table.add_row(escape(each["name"]), _signed(each["difference"]), f"{low} … {high}", p)
+        console.print(table)
+    for warning in verdict["warnings"]:
+        _line(console, "beware", warning)
+    notes = verdict["notes"]
+    for note in notes[:most]:
+        _line(console, "note", note)
+    if most is not None and len(notes) > most:
+        _line(console, "note", f"{len(notes) - most} more in MODEL_CARD.md and mixtree show")
+    if verdict["reference_spent"]:
+        spent = ", ".join(f"{name} {steps}" for name, steps in verdict["reference_spent"].items())
+        _line(console, "outside the budget", f"{spent} steps")
+
+
+def _signed(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.4f}"

@@ -109,11 +109,15 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
     from rich.markup import escape
 
     from mixtree.certificate import certificate_of
+    from mixtree.cli.reports import print_verdict
+    from mixtree.judging import EVENT, stored_verdict
 
     with closing(open_existing(url)) as storage:
         record = pick(storage, study)
         about, tree = summary(storage, record), _tree(storage, record)
-        about["events"] = [[each.at, each.kind, each.message] for each in storage.events(record.name)]
+        happened = [each for each in storage.events(record.name) if each.kind != EVENT]
+        about["events"] = [[each.at, each.kind, each.message] for each in happened]
+        about["verdict"] = stored_verdict(storage, record.name)
         sure = certificate_of(storage, record)
     about["certificate"] = None if sure is None else sure.as_dict()
     if as_json:
@@ -131,8 +135,12 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
             f"mixture: {mixture}\nvalue on the validation rows: {_short(about['value'])}", markup=False
         )
     _print_nodes(console, tree)
+    if about["verdict"] is not None:
+        print_verdict(console, about["verdict"])
     if sure is not None:
-        console.print(f"certificate: {sure.sentence}", markup=False, highlight=False)
+        console.print(f"certificate: {sure.sentence}", markup=False, highlight=False, soft_wrap=True)
+        for line in sure.details:
+            console.print(f"- {line}", style="dim", markup=False, highlight=False, soft_wrap=True)
     for at, kind, message in about["events"]:
         console.print(f"{at} {kind}: {message}", style="dim", highlight=False, markup=False)
 

@@ -17,7 +17,18 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import bdtr, betaincinv, expit, logit, stdtrit
 
 from mixtree.errors import DataError, InputError
-from mixtree.metrics import ACCURACY, AUROC, HAND_TILL, RMSE, AbsentClassWarning, Metric
+from mixtree.metrics import (
+    ABSOLUTE_LOSS,
+    ACCURACY,
+    AUROC,
+    HAND_TILL,
+    LOG_LOSS,
+    MAE,
+    RMSE,
+    SQUARED_LOSS,
+    AbsentClassWarning,
+    Metric,
+)
 from mixtree.verdict.resampling import (
     RESAMPLES,
     Bounds,
@@ -110,8 +121,13 @@ def honest_score(
     value, notes = _value(metric, labels, given)
     if not np.isfinite(value):
         return ScoreInterval(np.nan, np.nan, np.nan, len(labels), "none", optimistic, notes)
+    if len(labels) == 1 and not _is_accuracy(metric):
+        notes = (*notes, *_few(1))
+        return ScoreInterval(value, np.nan, np.nan, 1, "none", optimistic, notes)
     method, bounds = _score_bounds(metric, labels, given, value, np.random.default_rng(seed))
     low, high = bounds(1.0 - level)
+    if _is_loss(metric):
+        low = max(low, 0.0)
     if low == high:
         notes = (*notes, "all rows score the same: the interval knows nothing of rows that would not")
     notes = (*notes, *_few(len(labels)))
@@ -136,6 +152,9 @@ def paired_difference(
     told = tuple(dict.fromkeys((*notes[0], *notes[1])))
     if not np.isfinite(values).all():
         return Difference(np.nan, np.nan, np.nan, np.nan, rows, "none", higher, told)
+    if rows == 1:
+        told = (*told, "one row cannot tell two models apart")
+        return Difference(np.nan, np.nan, np.nan, np.nan, rows, "none", higher, told)
     gap = values[0] - values[1]
     if np.array_equal(first, second):
         same = (*told, "both models predict the same")
@@ -143,6 +162,8 @@ def paired_difference(
     rng = np.random.default_rng(seed)
     method, bounds, least = _gap_bounds(metric, labels, (first, second), values, rng)
     low, high = bounds(1.0 - level)
+    if _is_area(metric):
+        low, high = max(low, -1.0), min(high, 1.0)
     p = max(p_value(bounds), least)
     return _agreed(Difference(gap, low, high, p, rows, method, higher, (*told, *_few(rows))), 1.0 - level)
 
@@ -209,6 +230,12 @@ def _is_accuracy(metric: Metric) -> bool:
 
 def _is_area(metric: Metric) -> bool:
     return any(metric.contributions is each.contributions for each in (AUROC, HAND_TILL))
+
+
+def _is_loss(metric: Metric) -> bool:
+    """Whether it is a mean of losses that cannot be negative."""
+    losses = (LOG_LOSS, SQUARED_LOSS, ABSOLUTE_LOSS, MAE)
+    return any(metric.contributions is each.contributions for each in losses)
 
 
 def _by_bootstrap(metric: Metric, rows: int) -> bool:
@@ -295,6 +322,8 @@ class _Ranks:
         # Class by class, so many rows make independent pairs; all of them are ranked right with a
         # probability of at most (true area)^pairs.
         least = float((alpha / 2.0) ** (1.0 / self.pairs))
+        if 1e-12 < self.value < 1.0 - 1e-12:  # all pairs tied: no better and no worse than so many allow
+            return min(1.0 - least, self.value), max(least, self.value)
         low, high = (least, 1.0) if self.value > 0.5 else (0.0, 1.0 - least)
         return min(low, self.value), max(high, self.value)
 

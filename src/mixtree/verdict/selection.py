@@ -30,6 +30,7 @@ MOST_HELD = 2_000
 _BINS = 10  # strata of a regression's targets
 _REPEATS = 20
 _DRAWS = 400
+_MANY = 100  # rows from which a resampled mean is taken to be normal
 
 
 def holdout(sources: Sources, fraction: float | None = None, *, seed: int) -> tuple[Sources, Rows | None]:
@@ -54,6 +55,8 @@ def holdout(sources: Sources, fraction: float | None = None, *, seed: int) -> tu
     aside = _stratified(
         sources.validation.y, wanted, classes=sources.classes, rng=np.random.default_rng(seed)
     )
+    if not aside.any():
+        raise DataError(f"a holdout of {fraction:g} of {count} validation rows takes none of them: raise it")
     kept = replace(sources, validation=sources.validation.take(np.flatnonzero(~aside)))
     return kept, sources.validation.take(np.flatnonzero(aside))
 
@@ -181,19 +184,20 @@ def _fold_scores(
     present = len(np.unique(labels)) if classes else 0
     if len(labels) < 2 * folds:
         return np.empty(0)
+    pick_by = Chooser(choose, labels, stack)
     for _ in range(_REPEATS):
-        fold = _folds(labels, folds, rng)
+        fold = label_folds(labels, folds, rng)
         for number in range(folds):
             held, other = fold == number, fold != number
             if classes and any(len(np.unique(labels[part])) < present for part in (held, other)):
                 continue
-            pick = _winner(choose, labels[other], stack[:, other])
+            pick = pick_by(other)
             scores.append(float(_scores(metric, labels[held], stack[pick : pick + 1, held])[0]))
     return np.array([score for score in scores if isfinite(score)])
 
 
-def _folds(labels: NDArray[Any], folds: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Fold numbers; neighbours in the order of the labels go to different folds."""
+def label_folds(labels: NDArray[Any], folds: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """A fold number for every row; neighbours in the order of the labels go to different folds."""
     order = np.lexsort((rng.random(len(labels)), labels))
     fold = np.empty(len(labels), dtype=np.intp)
     starts = np.arange(0, len(labels), folds)
@@ -225,7 +229,8 @@ def out_of_fold(
     if not finite.any():
         return np.full(stack.shape[1:], np.nan)
     stack = stack[finite]
-    fold = _folds(labels, min(folds, len(labels)), np.random.default_rng(seed))
+    pick_by = Chooser(choose, labels, stack)
+    fold = label_folds(labels, min(folds, len(labels)), np.random.default_rng(seed))
     out = np.empty(stack.shape[1:])
     for number in np.unique(fold):
         held = fold == number
@@ -233,7 +238,7 @@ def out_of_fold(
         if not len(rest) or (stack.ndim == 3 and len(np.unique(rest)) < 2):
             out[held] = stack[:, held].mean(axis=0)  # nothing to choose by: no node is preferred
             continue
-        out[held] = stack[_winner(choose, rest, stack[:, ~held]), held]
+        out[held] = stack[pick_by(~held), held]
     return out
 
 
@@ -247,6 +252,24 @@ def _scores(metric: Metric, labels: NDArray[Any], stack: Floats) -> Floats:
 def _winner(choose: Metric, labels: NDArray[Any], stack: Floats) -> int:
     scores = _scores(choose, labels, stack)
     return int(np.argmax(scores) if choose.higher_is_better else np.argmin(scores))
+
+
+class Chooser:
+    """Says which model some of the rows choose; a mean over rows is not computed from scratch every time."""
+
+    def __init__(self, choose: Metric, labels: NDArray[Any], stack: Floats) -> None:
+        self._choose, self._labels, self._stack = choose, labels, stack
+        self._terms: Floats | None = None
+        if choose.contributions is not None and not choose.by_class:
+            terms = choose.contributions(labels.astype(np.intp) if stack.ndim == 3 else labels, stack)
+            if np.allclose(terms.mean(axis=1), _scores(choose, labels, stack)):  # not so for a root of a mean
+                self._terms = terms if choose.higher_is_better else -terms
+
+    def __call__(self, rows: NDArray[Any]) -> int:
+        """The number of the model that does best on these rows (positions or flags)."""
+        if self._terms is None:
+            return _winner(self._choose, self._labels[rows], self._stack[:, rows])
+        return int(self._terms[:, rows].mean(axis=1).argmax())
 
 
 # --------------------------------------------------------------------------------------------------- optimism
@@ -291,8 +314,13 @@ def expected_optimism(
     for part in [labels == label for label in np.unique(labels)] if metric.by_class else [slice(None)]:
         mine = terms[:, part] - terms[:, part].mean(axis=1, keepdims=True)
         rows = mine.shape[1]
-        counts = rng.multinomial(rows, np.full(rows, 1.0 / rows), size=_DRAWS)
-        moved += better * (counts @ mine.T) / rows
+        if rows <= max(_MANY, len(stack)):
+            counts = rng.multinomial(rows, np.full(rows, 1.0 / rows), size=_DRAWS)
+            moved += better * (counts @ mine.T) / rows
+        else:  # means of so many rows are normal, and models are fewer than rows
+            values, vectors = np.linalg.eigh(mine @ mine.T)
+            factor = vectors * (np.sqrt(np.maximum(values, 0.0)) / rows)
+            moved += rng.standard_normal((_DRAWS, len(stack))) @ factor.T
     # The scores lie further apart than the truth does, by the noise in them: pull them together by as much.
     seen, noise = float(scores.var()), float(moved.var(axis=1).mean())
     share = np.sqrt(max(0.0, 1.0 - noise / seen)) if seen > 0.0 else 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
@@ -23,7 +23,8 @@ VALIDATION = "validation"
 class Verdict:
     """How good the returned model is, how sure that is, and compared with what.
 
-    ``differences`` are corrected for looking several times.
+    ``differences`` are corrected for looking several times. ``reference_spent`` are the steps that were
+    trained for the verdict alone, outside the study's budget, by what they were for.
     """
 
     sentence: str
@@ -34,6 +35,9 @@ class Verdict:
     mixture: dict[str, Weight]
     queries: int
     notes: tuple[str, ...]
+    reference_spent: dict[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    """What limits the worth of the figures."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON; what is not known is None."""
@@ -46,16 +50,7 @@ class Verdict:
                 "high": None if score is None else _plain(score.high),
                 "rows": 0 if score is None else score.rows,
             },
-            "against": [
-                {
-                    "name": name,
-                    "difference": _plain(each.value),
-                    "low": _plain(each.low),
-                    "high": _plain(each.high),
-                    "p": _plain(each.p),
-                }
-                for name, each in self.differences
-            ],
+            "against": [against_row(name, each) for name, each in self.differences],
             "hull": {
                 "p": None if hull is None else _plain(hull.p),
                 "inside": None if hull is None else hull.inside,
@@ -66,6 +61,8 @@ class Verdict:
             },
             "queries": self.queries,
             "notes": list(self.notes),
+            "reference_spent": dict(self.reference_spent),
+            "warnings": list(self.warnings),
         }
 
 
@@ -81,30 +78,34 @@ def make_verdict(
     optimism: float | None = None,
     advice: Sequence[str] = (),
     notes: Sequence[str] = (),
+    instead: str = "",
+    reference_spent: Mapping[str, int] | None = None,
+    warnings: Sequence[str] = (),
 ) -> Verdict:
     """Compose the verdict. ``against`` are uncorrected differences by reference, the first the main one.
 
     ``score`` is None or NaN where no model could be scored. ``chosen_on`` is the score on the rows that chose
     the model and only ever quoted beside an honest one, ``optimism`` its expected size for ``queries`` looks.
+    ``instead`` says which model the figures are of, where the returned one cannot be scored, and why.
     """
     cross = score if isinstance(score, CrossFit) else None
     final = score.as_score() if isinstance(score, CrossFit) else score
     names = tuple(against or {})
     differences = tuple(zip(names, corrected(list((against or {}).values())), strict=True))
-    parts = [_against(name, each) for name, each in differences[:1]]
+    parts = [against_words(name, each) for name, each in differences[:1]]
     parts.append(_scored(metric, final, cross, optimism))
     told = [
         *_score_notes(final, cross, chosen_on, optimism, queries),
-        *(_sentence(_against(name, each)) for name, each in differences[1:]),
-        *(note for _, each in differences for note in each.notes if each.rows >= FEW),
         *((_sentence(hull_words(hull)),) if hull is not None else ()),
-        *(() if mixture is None else mixture.notes),
         *_advice(differences),
         *advice,
+        *(() if mixture is None else mixture.notes),
+        *(_sentence(against_words(name, each)) for name, each in differences[1:]),
+        *(note for _, each in differences for note in each.notes if each.rows >= FEW),
         *notes,
     ]
     return Verdict(
-        sentence=_sentence("; ".join(part for part in parts if part)),
+        sentence=_sentence((f"{instead}: " if instead else "") + "; ".join(part for part in parts if part)),
         metric=metric.name,
         score=final,
         differences=differences,
@@ -112,10 +113,24 @@ def make_verdict(
         mixture={} if mixture is None else dict(mixture.weights),
         queries=queries,
         notes=tuple(dict.fromkeys(told)),
+        reference_spent=dict(reference_spent or {}),
+        warnings=tuple(dict.fromkeys(warnings)),
     )
 
 
-def _against(name: str, difference: Difference) -> str:
+def against_row(name: str, difference: Difference) -> dict[str, Any]:
+    """A comparison as plain data; what is not known is None."""
+    return {
+        "name": name,
+        "difference": _plain(difference.value),
+        "low": _plain(difference.low),
+        "high": _plain(difference.high),
+        "p": _plain(difference.p),
+    }
+
+
+def against_words(name: str, difference: Difference) -> str:
+    """A comparison in words: "not distinguishable from uniform on your 120 rows (95 % interval …)"."""
     rows = f"on your {difference.rows} rows"
     between = f"(95 % interval {_signed(difference.low)} … {_signed(difference.high)})"
     match difference.outcome:
@@ -126,7 +141,7 @@ def _against(name: str, difference: Difference) -> str:
             return f"the same predictions as {name} {rows}"
         case "not distinguishable":
             return f"not distinguishable from {name} {rows} {between}"
-    return f"{difference.outcome} than {name} by {_number(abs(difference.value))} {rows} {between}"
+    return f"{difference.outcome} than {name} by {number(abs(difference.value))} {rows} {between}"
 
 
 def _scored(
@@ -135,17 +150,17 @@ def _scored(
     if score is None or not isfinite(score.value):
         why = f": {score.notes[0]}" if score is not None and score.notes else ""
         return f"no honest score of the returned model{why}"
-    quoted = (
-        f"{metric.name} {_number(score.value)} (95 % interval {_number(score.low)} … {_number(score.high)})"
-    )
+    between = f"95 % interval {number(score.low)} … {number(score.high)}"
+    quoted = f"{metric.name} {number(score.value)} ({between if isfinite(score.low) else 'no interval'})"
     if cross is not None and isfinite(cross.optimism):
-        return (
-            f"{quoted}, cross-fitted on the {score.rows} rows that also chose the model: partly optimistic "
-            f"(uncorrected {_number(cross.naive)} would be optimistic, by about {_number(cross.optimism)})"
-        )
+        start = f"{quoted}, cross-fitted on the {score.rows} rows that also chose the model"
+        if not cross.optimism:
+            return f"{start}: partly optimistic (choosing again on half of them found nothing made up)"
+        naive, made_up = number(cross.naive), number(cross.optimism)
+        return f"{start}: partly optimistic (uncorrected {naive} would be optimistic, by about {made_up})"
     if score.optimistic:
         known = optimism is not None and isfinite(optimism)
-        size = f"; expect about {_number(optimism or 0.0)} of it to be chance" if known else ""
+        size = f"; expect about {number(optimism or 0.0)} of it to be chance" if known else ""
         return f"{quoted} on the {score.rows} rows that also chose the model: optimistic{size}"
     return f"{quoted} on {score.rows} rows that chose nothing"
 
@@ -163,12 +178,12 @@ def _score_notes(
         on = f" on {rows} rows" if rows else ""
         notes.append(
             f"the validation rows were looked at {queries} times: the best of so many is expected to "
-            f"look better than it is by {_number(optimism)}{on}"
+            f"look better than it is by {number(optimism)}{on}"
         )
     honest = score is not None and isfinite(score.value) and not score.optimistic
     if chosen_on is not None and honest and isfinite(chosen_on.value):
         notes.append(
-            f"on the {chosen_on.rows} rows that chose the model the score is {_number(chosen_on.value)}: "
+            f"on the {chosen_on.rows} rows that chose the model the score is {number(chosen_on.value)}: "
             "optimistic"
         )
     if cross is not None:
@@ -184,12 +199,12 @@ def _advice(differences: Sequence[tuple[str, Difference]]) -> list[str]:
     for name, each in differences:
         if name == VALIDATION and each.outcome == "worse":
             lines.append(
-                f"training on your own rows alone is better by {_number(abs(each.value))} "
+                f"training on your own rows alone is better by {number(abs(each.value))} "
                 f"({_interval(each)}): use policy 'validation' or 'fine-tune', or look for closer sources"
             )
         elif name != VALIDATION and each.outcome == "worse":
             lines.append(
-                f"{name} is better by {_number(abs(each.value))} ({_interval(each)}): prefer it to this"
+                f"{name} is better by {number(abs(each.value))} ({_interval(each)}): prefer it to this"
             )
     return lines
 
@@ -233,21 +248,26 @@ def rows_or_budget(
     *,
     by_rows: Mapping[float, float] | None = None,
     by_steps: Mapping[float, float] | None = None,
+    rows: float | None = None,
     noise: float = 0.0,
 ) -> tuple[str, ...]:
-    """Whether twice the target rows or twice the budget promises more, from scores at several of each."""
+    """Whether twice the target rows or twice the budget promises more, from scores at several of each.
+
+    ``rows`` are the target rows there are now, where they are more than the curve was measured with.
+    """
     curves = {"target rows": by_rows, "budget": by_steps}
     gains: dict[str, float] = {}
     for what, points in curves.items():
         curve = learning_curve(points or {})
         if curve is not None:
-            gains[what] = curve.gain(metric, max(points or {}))
+            most = max(points or {})
+            gains[what] = curve.gain(metric, rows or most if what == "target rows" else most)
     if not gains:
         return ()
-    told = ", ".join(f"twice the {what} {_number(gain)}" for what, gain in gains.items())
+    told = ", ".join(f"twice the {what} {number(gain)}" for what, gain in gains.items())
     start = f"expected gain in {metric.name} by extrapolation: {told}"
     if max(gains.values()) <= noise:
-        return (f"{start}; that is below the noise of {_number(noise)}",)
+        return (f"{start}; that is below the noise of {number(noise)}",)
     if len(gains) == 1:
         return (start,)
     return (f"{start}: more {max(gains, key=lambda what: gains[what])} is worth more",)
@@ -255,7 +275,7 @@ def rows_or_budget(
 
 def without_source(metric: Metric, name: str, difference: Difference) -> str:
     """Advice on a source from the score without it: ``difference`` is with it less without it."""
-    size, between = _number(abs(difference.value)), _interval(difference)
+    size, between = number(abs(difference.value)), _interval(difference)
     match difference.outcome:
         case "better":
             return f"{name} is worth {size} in {metric.name} ({between}): keep it"
@@ -273,7 +293,7 @@ def _plain(number: float | None) -> float | None:
     return float(number) if number is not None and isfinite(number) else None
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     """Enough digits to tell, no more: 0.8123, 11.91, 1,204."""
     if value == 0.0:
         return "0"
@@ -285,8 +305,13 @@ def _number(value: float) -> str:
 
 
 def _signed(value: float) -> str:
-    return _number(value) if value <= 0.0 else f"+{_number(value)}"
+    return number(value) if value <= 0.0 else f"+{number(value)}"
 
 
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def no_verdict(metric: str, sentence: str) -> Verdict:
+    """A verdict that only says why there is none."""
+    return Verdict(_sentence(sentence), metric, None, (), None, {}, 0, ())

@@ -1,0 +1,161 @@
+"""Where a fit goes, and what it leaves there: the model folder with everything that is known about it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mixtree.cli.options import Values
+from mixtree.cli.studies import open_existing
+from mixtree.errors import InputError
+
+if TYPE_CHECKING:
+    from mixtree.data.labelscale import LabelScale
+    from mixtree.data.tables import TableData
+    from mixtree.fitting import Prepared
+    from mixtree.study import Result
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a fit goes: the model's folder, the study's file or database, and its name there."""
+
+    out: Path
+    storage: str
+    study: str
+
+    def make(self) -> None:
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot make the folder --out {self.out}: {error.strerror}") from error
+
+    def check_free(self) -> None:
+        """An error, before any work, where a study of this name stands already."""
+        if "://" not in self.storage and not Path(self.storage).exists():
+            return
+        with closing(open_existing(self.storage)) as storage:
+            if self.study in {each.name for each in storage.studies()}:
+                own = Path(self.storage) == self.out / "study.db"
+                where = str(self.out) if own else storage.where
+                raise InputError(
+                    f"{storage.where} has a study {self.study!r} already: go on with it (mixtree resume "
+                    f"{where} {self.study}), start another one (--study NAME), or choose another --out"
+                )
+
+
+def find_place(values: Values, *, resuming: bool) -> Place | None:
+    """Where this fit goes, checked; None for a dry run."""
+    if values.get("dry_run"):
+        return None
+    out = Path(values["out"])
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out} is a file: name a folder")
+    storage = values.get("storage") or str(out / "study.db")
+    folder = Path(storage).parent
+    if "://" not in storage and folder != out and not folder.is_dir():
+        raise InputError(f"--storage {storage}: there is no folder {folder}; make it first")
+    if "init" in values and Path(values["init"]).resolve() == out.resolve():
+        raise InputError(
+            f"--init and --out are both {out}: the new model would replace the one it starts from"
+        )
+    place = Place(out, storage, values.get("study", "fit"))
+    if not place.study:
+        raise InputError("--study needs a name of at least one character")
+    if not resuming:
+        place.check_free()
+    return place
+
+
+def write(
+    place: Place,
+    data: TableData,
+    prepared: Prepared,
+    result: Result[Any],
+    values: Values,
+    scale: LabelScale,
+) -> dict[str, Any]:
+    """Write the model folder; what was written about the model."""
+    from mixtree.fingerprint import data_fingerprint
+    from mixtree.modelfolder import write_model
+
+    trainer: Any = prepared.trainer
+    metric, validation, test = prepared.chosen.metric, prepared.sources.validation, data.test
+    val_score = metric(validation.y, trainer.predict(result.state, validation.x))
+    test_score = None if test is None else metric(test.y, trainer.predict(result.state, test.x))
+    options = prepared.options
+    about = {
+        "study": result.study,
+        "storage": _shown(place),
+        "policy": options.policy,
+        "label": values["label"],
+        "classes": None if data.classes is None else list(data.classes),
+        "label_scale": [scale.centre, scale.spread],
+        "sources": list(data.problem_sources.names),
+        "model": {
+            "name": options.model,
+            "features": data.problem_sources.features,
+            "lr": options.lr,
+            "batch_size": prepared.chosen.batch_size,
+        },
+        "mixture": result.weights,
+        "rule": result.rule,
+        "metric": metric.name,
+        "val_score": _finite(val_score),
+        "test_score": _finite(test_score),
+        "value": _finite(result.value),
+        "budget": result.budget,
+        "spent": result.spent,
+        "unspent": result.unspent,
+        "epochs": _epochs(trainer, result, data),
+        "rows": {
+            "sources": dict(
+                zip(data.problem_sources.names, data.problem_sources.sizes.tolist(), strict=True)
+            ),
+            "validation": len(validation),
+            "holdout": prepared.held_out,
+            "test": 0 if test is None else len(test),
+        },
+        "seed": options.seed,
+        "data": data_fingerprint(prepared.sources),
+        "warnings": [*data.warnings, *result.warnings],
+        "verdict": None if result.verdict is None else result.verdict.as_dict(),
+        "certificate": _certificate(place),
+    }
+    write_model(place.out, arrays=trainer.save(result.state), preprocessor=data.preprocessor, about=about)
+    return about
+
+
+def _certificate(place: Place) -> str | None:
+    """How much better an untried mixture could be, in words; only a tree search knows."""
+    from mixtree.certificate import certificate_of
+
+    with closing(open_existing(place.storage)) as storage:
+        found = certificate_of(storage, storage.load(place.study))
+    return None if found is None else found.sentence
+
+
+def _shown(place: Place) -> str | None:
+    """Where the study is, for `mixtree show`; None inside the folder, and never a password."""
+    storage = place.storage.removeprefix("sqlite:///")
+    if "://" not in storage:
+        file = Path(storage).resolve()
+        return None if file == (place.out / "study.db").resolve() else str(file)
+    from sqlalchemy import make_url
+
+    return make_url(storage).render_as_string(hide_password=True)
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not isfinite(value) else float(value)
+
+
+def _epochs(trainer: Any, result: Result[Any], data: TableData) -> dict[str, float] | None:
+    """How often the returned model read each source's rows."""
+    if not hasattr(trainer, "epochs"):
+        return None
+    read = trainer.epochs(result.state)
+    return {name: float(times) for name, times in zip(data.problem_sources.names, read, strict=False)}

@@ -1,0 +1,422 @@
+"""From a finished fit to its verdict: which rows may score it, what it is compared with, what can be said."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mixtree.advice import advice, looks
+from mixtree.data.labelscale import LabelScale
+from mixtree.data.sources import Rows, Sources
+from mixtree.errors import StudyInterrupted
+from mixtree.estimate.hull import HullTest, hull_prepared
+from mixtree.estimate.matching import match_prepared
+from mixtree.estimate.moments import prepare as prepare_moments
+from mixtree.events import Listener
+from mixtree.fitting import Prepared, chooses
+from mixtree.loop import FINISHED
+from mixtree.metrics import LOG_LOSS, SQUARED_LOSS, Metric
+from mixtree.references import Extra, View, attribution, nested_predictions, references
+from mixtree.storage.base import Storage
+from mixtree.study import Result
+from mixtree.tree import Node, Path, Tree
+from mixtree.verdict import (
+    CrossFit,
+    Difference,
+    MixtureUncertainty,
+    ScoreInterval,
+    Verdict,
+    cross_fitted,
+    honest_score,
+    label_folds,
+    make_verdict,
+    mixture_uncertainty,
+    out_of_fold,
+    paired_difference,
+)
+from mixtree.verdict.intervals import FEW
+from mixtree.verdict.selection import LEAST_HELD, MOST_SHARE
+
+Floats = NDArray[np.float64]
+
+EVENT = "verdict"
+"""The kind of a study's event that holds its verdict as JSON."""
+
+_FOLDS, _TRIES = 5, 50
+# The estimate and the hull test may not take a tenth of the study's time: fewer rows and moments than their
+# own defaults lengthen an interval by a few hundredths at most.
+_MOMENTS, _ROWS, _FEWEST = 40, 2_500, 1_000
+_REPETITIONS = 99  # of the hull test: p in steps of 0.01, in a quarter of the time of its own default
+
+
+def judged(
+    prepared: Prepared,
+    result: Result[Any],
+    *,
+    metric: Metric | None = None,
+    scale: LabelScale | None = None,
+    storage: Storage | None = None,
+    listeners: Sequence[Listener] = (),
+) -> Result[Any]:
+    """The result with its verdict, which is also written to the study's storage."""
+    try:
+        verdict = judge(prepared, result, metric=metric, scale=scale, listeners=listeners)
+    except StudyInterrupted as error:
+        where = getattr(storage, "where", None)
+        how = f": go on with it ({shlex.join(['mixtree', 'resume', where, result.study])})" if where else ""
+        raise StudyInterrupted(f"study {result.study!r} is finished, but its verdict is not{how}") from error
+    if storage is not None:
+        _store(storage, result.study, verdict)
+    return replace(result, verdict=verdict)
+
+
+def judge(
+    prepared: Prepared,
+    result: Result[Any],
+    *,
+    metric: Metric | None = None,
+    scale: LabelScale | None = None,
+    listeners: Sequence[Listener] = (),
+) -> Verdict:
+    """The verdict on a finished fit. References, nested folds and attribution train; nothing else does.
+
+    ``scale`` brings a regression's labels back to their own units, in which ``metric`` (the fit's own unless
+    told) then scores.
+    """
+    case = _Case(prepared, result, metric or prepared.chosen.metric, scale or LabelScale())
+    extra = Extra(prepared, case.budget, case.scale, listeners)
+    scored = _scored(case, extra)
+    notes, against = list(scored.notes), dict[str, Difference]()
+    if scored.mine is not None:
+        others, left_out = references(extra, scored.view, choose=case.choose)
+        y = case.scale.back(scored.view.rows.y)
+        against = {
+            name: paired_difference(case.metric, y, scored.mine, each) for name, each in others.items()
+        }
+        notes += [*left_out, *attribution(extra, case.mixed.mixture, scored.view, case.metric)]
+    hull, mixture = _mixture(case)
+    told = looks(case.metric, case.y, case.clean_predictions, list(case.clean.values()))
+    honest = isinstance(scored.score, ScoreInterval) and not scored.score.optimistic
+    return make_verdict(
+        case.metric,
+        scored.score,
+        against=against,
+        hull=hull,
+        mixture=mixture,
+        queries=len(result.tree) if case.chooses else 0,
+        chosen_on=case.chosen_on if honest else None,
+        optimism=told.optimism if case.chooses else None,
+        advice=advice(
+            case.metric,
+            case.choose,
+            case.y,
+            case.clean_predictions,
+            case.lineage,
+            chooses=case.chooses and len(case.clean) == len(result.tree),
+            noise=scored.noise,
+        ),
+        notes=[*(told.notes if case.chooses else ()), *notes],
+        instead=scored.instead,
+        reference_spent=extra.spent,
+        warnings=[*scored.warnings, *_warned(scored.score, against), *_constant(case)],
+    )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Case:
+    """A finished fit, its labels and predictions in the label's own units."""
+
+    prepared: Prepared
+    result: Result[Any]
+    metric: Metric
+    scale: LabelScale
+    clean: dict[Path, Node] = field(init=False)
+    """Nodes that were trained on the sources alone."""
+    clean_predictions: dict[Path, Floats] = field(init=False)
+
+    def __post_init__(self) -> None:
+        clean = untouched(self.result.tree, len(self.prepared.sources))
+        kept = {
+            path: np.asarray(self.scale.back(self.result.predictions[path]), dtype=np.float64)
+            for path, node in clean.items()
+            if path in self.result.predictions and not node.diverged
+        }
+        object.__setattr__(self, "clean", clean)
+        object.__setattr__(self, "clean_predictions", kept)
+
+    @property
+    def y(self) -> NDArray[Any]:
+        """Labels of the validation rows that chose."""
+        return self.scale.back(self.prepared.sources.validation.y)
+
+    @property
+    def chooses(self) -> bool:
+        return chooses(self.prepared.options.policy)
+
+    @property
+    def choose(self) -> Metric:
+        """The metric that the search minimises."""
+        if self.prepared.options.objective == "metric":
+            return self.metric
+        return LOG_LOSS if self.prepared.sources.classes else SQUARED_LOSS
+
+    @property
+    def budget(self) -> int:
+        """What a reference may spend: the budget, or as much as a study took that was ended before."""
+        ended = self.result.reason != FINISHED or self.prepared.options.stop_early
+        return max(1, sum(self.result.spent.values())) if ended else self.result.budget
+
+    @property
+    def lineage(self) -> list[Node]:
+        """From the root to the returned model, as far as it was trained on the sources alone."""
+        return [node for node in self.result.tree.lineage(self.result.node.path) if node.path in self.clean]
+
+    @property
+    def mixed(self) -> Node:
+        """The returned node, or the last before it that was trained on the sources alone."""
+        return self.lineage[-1] if self.lineage else self.result.node
+
+    @property
+    def complete(self) -> bool:
+        """Whether every node's predictions are at hand."""
+        return all(node.diverged or path in self.clean_predictions for path, node in self.clean.items())
+
+    @property
+    def chosen_on(self) -> ScoreInterval | None:
+        """The returned model's score on the rows that chose it."""
+        mine = self.clean_predictions.get(self.result.node.path)
+        if mine is None or not self.chooses:
+            return None
+        value = self.metric(self.y, mine)
+        return ScoreInterval(value, np.nan, np.nan, len(self.y), "none", True)
+
+
+def untouched(tree: Tree, sources: int) -> dict[Path, Node]:
+    """The nodes whose models, and those they continue, never drew a row of the target."""
+    clean: dict[Path, Node] = {}
+    touched: set[Path] = set()
+    for path, node in tree.items():
+        if path[:-1] in touched or np.any(node.mixture[sources:] > 0):
+            touched.add(path)
+        else:
+            clean[path] = node
+    return clean
+
+
+# -------------------------------------------------------------------------------------------------- the score
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Scored:
+    """The score, and the predictions to compare with others' on the same rows."""
+
+    score: ScoreInterval | CrossFit | None
+    view: View
+    mine: Floats | None
+    instead: str = ""
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def noise(self) -> float:
+        """The standard error of the score, as its interval has it."""
+        if self.score is None or not isfinite(self.score.high - self.score.low):
+            return 0.0
+        return (self.score.high - self.score.low) / 3.92
+
+
+def _scored(case: _Case, extra: Extra) -> _Scored:
+    prepared, state = case.prepared, case.result.state
+    trainer: Any = prepared.trainer
+    rows = prepared.sources.validation
+    if not hasattr(trainer, "predict"):
+        why = "its trainer gives a score only, no predictions that could be scored"
+        return _Scored(_no_score(len(rows), why), View(rows, False), None)
+    if prepared.judges is not None:
+        mine = extra.own_units(trainer, state, prepared.judges)
+        y = case.scale.back(prepared.judges.y)
+        score = honest_score(case.metric, y, mine, rows_role=prepared.role)
+        return _Scored(score, View(prepared.judges, True), mine)
+    refused: tuple[str, ...] = ()
+    if prepared.options.nested:
+        folds = _nested_folds(rows, prepared.sources.classes, prepared.options.seed)
+        if folds is not None:
+            return _nested(case, extra, folds)
+        refused = (
+            f"no nested folds: {len(rows)} rows, or those of a class, are too few to choose and to score",
+        )
+    if case.result.node.path not in case.clean:
+        return _score_before(case, refused)
+    if not case.chooses:
+        mine = extra.own_units(trainer, state, rows)
+        return _Scored(honest_score(case.metric, case.y, mine, rows_role="test"), View(rows, False), mine)
+    return _cross_fitted(case, extra, refused)
+
+
+def _nested_folds(rows: Rows, classes: int, seed: int) -> NDArray[np.intp] | None:
+    """Fold numbers, or None where a fold or the rest of it would lack a class."""
+    present, counts = np.unique(rows.y, return_counts=True)
+    folds = min(_FOLDS, int(counts.min()) if classes else len(rows) // 2)
+    rng = np.random.default_rng(seed)
+    for _ in range(_TRIES if folds >= 2 else 0):
+        found = label_folds(rows.y, folds, rng)
+        held = [np.unique(rows.y[found == fold]) for fold in range(folds)]
+        if not classes or all(len(labels) == len(present) for labels in held):
+            return found  # a class in every fold is in every rest too
+    return None
+
+
+def _nested(case: _Case, extra: Extra, folds: NDArray[np.intp]) -> _Scored:
+    rows, count = case.prepared.sources.validation, int(folds.max()) + 1
+    mine = nested_predictions(extra, folds)
+    score = _within_folds(
+        honest_score(case.metric, case.y, mine, rows_role="nested"), case.metric, case.y, mine, folds
+    )
+    note = (
+        f"nested: {count} whole fits, each scored on the part of the rows that it never saw; the score is of "
+        f"choosing with {1 - 1 / count:.0%} of the rows"
+    )
+    return _Scored(score, View(rows, False, folds), mine, notes=(note,))
+
+
+def _within_folds(
+    pooled: ScoreInterval, metric: Metric, y: NDArray[Any], mine: Floats, folds: NDArray[np.intp]
+) -> ScoreInterval:
+    """An area as the mean over the folds: rows of different folds are ranked by different models.
+
+    Pooled they look worse than any of the models is. The interval keeps its width.
+    """
+    if not metric.by_class or not isfinite(pooled.value):
+        return pooled
+    value = float(np.mean([metric(y[folds == fold], mine[folds == fold]) for fold in np.unique(folds)]))
+    move = value - pooled.value
+    return replace(pooled, value=value, low=max(0.0, pooled.low + move), high=min(1.0, pooled.high + move))
+
+
+def _score_before(case: _Case, refused: tuple[str, ...]) -> _Scored:
+    """The returned model was trained on the rows that would score it: the one before that can be scored."""
+    rows = case.prepared.sources.validation
+    why = "it was trained on the rows that would score it; give a test file, or use --nested or --holdout"
+    if not case.lineage or not case.complete:
+        return _Scored(_no_score(len(rows), why), View(rows, False), None, warnings=refused)
+    score = cross_fitted(
+        case.metric, case.y, case.clean_predictions, chosen=case.mixed.path, objective=case.choose
+    )
+    mine = out_of_fold(case.metric, case.y, case.clean_predictions, objective=case.choose)
+    instead = (
+        "no honest score of the returned model, which was trained on the rows that would score it; the model "
+        "before that"
+    )
+    warning = f"no honest score of the returned model: {why}"
+    return _Scored(score, View(rows, False), mine, instead=instead, warnings=(warning, *refused))
+
+
+def _no_score(rows: int, why: str) -> ScoreInterval:
+    return ScoreInterval(np.nan, np.nan, np.nan, rows, "none", True, (why,))
+
+
+def _cross_fitted(case: _Case, extra: Extra, refused: tuple[str, ...]) -> _Scored:
+    rows = case.prepared.sources.validation
+    if not case.complete:
+        mine = extra.own_units(case.prepared.trainer, case.result.state, rows)
+        score = honest_score(case.metric, case.y, mine, rows_role="validation")
+        return _Scored(score, View(rows, False), mine, warnings=refused)
+    values = {path: node.value for path, node in case.clean.items()}
+    crossed = cross_fitted(
+        case.metric,
+        case.y,
+        case.clean_predictions,
+        values,
+        chosen=case.result.node.path,
+        objective=case.choose,
+    )
+    mine = out_of_fold(case.metric, case.y, case.clean_predictions, objective=case.choose)
+    few = () if len(rows) * MOST_SHARE >= LEAST_HELD else (
+        f"{len(rows)} validation rows are too few to keep some aside: the rows that chose also score",
+    )  # fmt: skip
+    return _Scored(crossed, View(rows, False), mine, warnings=(*few, *refused))
+
+
+def _warned(score: ScoreInterval | CrossFit | None, against: Mapping[str, Difference]) -> list[str]:
+    told = []
+    if score is not None and score.rows < FEW:
+        told.append(f"only {score.rows} rows score: no interval's 95 % is to be relied on")
+    told += [f"not comparable with {name}" for name, each in against.items() if each.outcome == "unknown"]
+    return told
+
+
+def _constant(case: _Case) -> list[str]:
+    mine = case.clean_predictions.get(case.result.node.path)
+    same = mine is not None and len(mine) > 1 and bool((mine == mine[0]).all())
+    return ["the model predicts the same for every row: all rows are tied"] if same else []
+
+
+# ------------------------------------------------------------------------------------------------ the mixture
+
+
+def _mixture(case: _Case) -> tuple[HullTest, MixtureUncertainty]:
+    """All validation rows, those held out too, say what the target is: nothing is chosen by them here."""
+    seed = case.prepared.options.seed
+    given = _thinned(case.prepared.given, seed)
+    count, wanted = len(given), max(_MOMENTS, 3 * len(given))
+    enough = given.sizes.min() >= 3 * wanted and given.sizes.sum() >= 20 * wanted
+    moments = prepare_moments(given, moments=wanted if enough else None, seed=seed)
+    hull = hull_prepared(moments, given.validation, repetitions=_REPETITIONS, seed=seed)
+    estimate = None
+    if count > 1:
+        estimate = match_prepared(moments, given.validation, names=given.names)
+    nodes = list(case.clean.values())
+    found = mixture_uncertainty(
+        dict(zip(given.names, case.mixed.mixture[:count].tolist(), strict=True)),
+        estimate,
+        tried=[node.mixture[:count] for node in nodes],
+        values=[node.value for node in nodes],
+        standard_errors=[node.standard_error for node in nodes],
+    )
+    last = sum(node.steps for node in case.result.tree.lineage(case.result.node.path)) - sum(
+        node.steps for node in case.lineage
+    )
+    if case.lineage and last:
+        note = f"the weights are those before the last {last} steps, which were on the target's own rows"
+        found = replace(found, notes=(*found.notes, note))
+    return hull, found
+
+
+def _thinned(sources: Sources, seed: int) -> Sources:
+    """Some of each source's rows: beside the target's few, more of them add nothing."""
+    rng = np.random.default_rng(seed)
+    most = int(np.clip(4 * len(sources.validation), _FEWEST, _ROWS))
+    parts = [
+        part if len(part) <= most else part.take(np.sort(rng.choice(len(part), most, replace=False)))
+        for part in sources.rows
+    ]
+    target = sources.validation
+    if len(target) > _ROWS:
+        target = target.take(np.sort(rng.choice(len(target), _ROWS, replace=False)))
+    return replace(sources, rows=tuple(parts), validation=target)
+
+
+# ---------------------------------------------------------------------------------------------------- storage
+
+
+def _store(storage: Storage, study: str, verdict: Verdict) -> None:
+    text = json.dumps(verdict.as_dict(), ensure_ascii=False)
+    known = [each.message for each in storage.events(study) if each.kind == EVENT]
+    if known[-1:] != [text]:
+        storage.add_event(study, EVENT, text)
+
+
+def stored_verdict(storage: Storage, study: str) -> dict[str, Any] | None:
+    """A study's verdict as plain data; None if it has none."""
+    texts = [each.message for each in storage.events(study) if each.kind == EVENT]
+    if not texts:
+        return None
+    found: dict[str, Any] = json.loads(texts[-1])
+    return found

@@ -1,0 +1,292 @@
+"""Models that are trained for the verdict alone, outside the study's budget, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mixtree.algorithms import make_search, training_sources
+from mixtree.data.labelscale import LabelScale
+from mixtree.data.sources import Rows, Sources
+from mixtree.errors import TrainingError
+from mixtree.events import Listener
+from mixtree.metrics import Metric
+from mixtree.models import make_trainer
+from mixtree.seeds import derive_seed
+from mixtree.simplex import Mixture, uniform_mixture
+from mixtree.study import run
+from mixtree.trainer import Job
+from mixtree.verdict import out_of_fold, paired_difference, shapley, without_source
+from mixtree.verdict.words import VALIDATION, number
+
+if TYPE_CHECKING:
+    from mixtree.fitting import Prepared
+
+Floats = NDArray[np.float64]
+
+TRUNK_SHARE, ARM_SHARE = 0.1, 0.1
+"""Of the budget: the warm start of all sources together, and each model without some of them."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class View:
+    """The rows on which models are compared, and what they did before."""
+
+    rows: Rows
+    apart: bool
+    """They neither chose nor trained anything; else they are the validation rows."""
+    folds: NDArray[np.intp] | None = None
+    """Nested folds: what is predicted for a fold was fitted without it."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Extra:
+    """Trains beside a finished fit, with its model family and initial model, and counts the steps."""
+
+    prepared: Prepared
+    budget: int
+    """The steps that the study itself took: a comparison is fair at the same budget only."""
+    scale: LabelScale
+    listeners: Sequence[Listener] = ()
+    spent: dict[str, int] = field(default_factory=dict)
+
+    def predict(self, algorithm: str, rows: Rows, *, purpose: str, sources: Sources | None = None) -> Floats:
+        """What a model trained by this algorithm predicts; NaN if it diverged."""
+        return self.trained(algorithm, rows, purpose=purpose, sources=sources)[1]
+
+    def trained(
+        self, algorithm: str, rows: Rows, *, purpose: str, sources: Sources | None = None
+    ) -> tuple[float, Floats]:
+        """The model's validation loss and its predictions."""
+        data = self.prepared.sources if sources is None else sources
+        base = self.prepared.options.seed
+        seed = derive_seed(base, (crc32(algorithm.encode()),))
+        setting = replace(
+            self.prepared.setting, budget=self.budget, data=data, minimum=None, maximum=None, seed=seed
+        )
+        trainer = self.trainer(training_sources(algorithm, setting))
+        try:
+            result = run(
+                make_search(algorithm, setting),
+                trainer,
+                seed=seed,
+                init_seed=base,
+                study=f"reference {purpose}",
+                listeners=self.listeners,
+            )
+        except TrainingError:  # it diverged: that is its score
+            self.charge(purpose, self.budget)
+            return float("inf"), self.nothing(rows)
+        self.charge(purpose, sum(result.spent.values()))
+        return result.value, self.own_units(trainer, result.state, rows)
+
+    def trainer(self, sources: Sources) -> Any:
+        """A trainer for these sources that computes as the study's does."""
+        mine: Any = self.prepared.trainer
+        if getattr(mine, "sources", None) is sources:
+            return mine
+        trainer: Any = make_trainer(self.prepared.options.model, sources, self.prepared.model)
+        if hasattr(mine, "engine"):
+            trainer.engine = mine.engine
+        return trainer
+
+    def own_units(self, trainer: Any, state: Any, rows: Rows) -> Floats:
+        """A model's predictions in the label's own units."""
+        return np.asarray(self.scale.back(trainer.predict(state, rows.x)), dtype=np.float64)
+
+    def nothing(self, rows: Rows) -> Floats:
+        """The predictions of a model that diverged."""
+        classes = self.prepared.sources.classes
+        return np.full((len(rows), classes) if classes else len(rows), np.nan)
+
+    def charge(self, purpose: str, steps: int) -> None:
+        self.spent[purpose] = self.spent.get(purpose, 0) + steps
+
+
+# ------------------------------------------------------------------------------------------------- references
+
+
+def references(extra: Extra, view: View, *, choose: Metric) -> tuple[dict[str, Floats], list[str]]:
+    """What the obvious alternatives predict for the rows, by name, and what was left out and why.
+
+    ``choose`` is the metric by which the best single source is chosen where the rows themselves have to.
+    """
+    prepared = extra.prepared
+    which, sources = prepared.options.reference, prepared.sources
+    if which == "none":
+        return {}, []
+    found: dict[str, Floats] = {}
+    notes: list[str] = []
+
+    def add(name: str) -> None:
+        if prepared.options.policy == f"{name}+decay":
+            notes.append(f"not compared with {name}: that is this policy itself")
+        else:
+            found[name] = extra.predict(f"{name}+decay", view.rows, purpose=name)
+
+    add("uniform")
+    if which == "uniform":
+        return found, notes
+    if len(sources) > 1:
+        if len(set(sources.sizes.tolist())) > 1:
+            add("pooled")
+        else:
+            notes.append("pooled is uniform here: all sources have as many rows")
+        name, predictions = _best_single(extra, view, choose)
+        found[name] = predictions
+    if view.apart:
+        add(VALIDATION)
+    elif view.folds is not None:
+        found[VALIDATION] = _validation_by_fold(extra, view.rows, view.folds)
+    else:
+        notes.append(
+            "not compared with training on your own rows alone: they would score what they trained; give a "
+            "test file, --holdout or --nested"
+        )
+    return found, notes
+
+
+def _best_single(extra: Extra, view: View, choose: Metric) -> tuple[str, Floats]:
+    """The best of all sources alone: chosen by validation loss, where that is not on the same rows."""
+    tried = {
+        name: extra.trained(f"only:{name}+decay", view.rows, purpose="single sources")
+        for name in extra.prepared.sources.names
+    }
+    if view.apart:
+        best = min(tried, key=lambda name: tried[name][0])
+        return f"only {best}", tried[best][1]
+    y = extra.scale.back(view.rows.y)
+    return "the best single source", out_of_fold(choose, y, {name: each[1] for name, each in tried.items()})
+
+
+def _validation_by_fold(extra: Extra, rows: Rows, folds: NDArray[np.intp]) -> Floats:
+    out = extra.nothing(rows)
+    for fold in np.unique(folds):
+        held = np.flatnonzero(folds == fold)
+        kept = replace(extra.prepared.sources, validation=rows.take(np.flatnonzero(folds != fold)))
+        out[held] = extra.predict("validation+decay", rows.take(held), purpose=VALIDATION, sources=kept)
+    return out
+
+
+# ---------------------------------------------------------------------------------------------- nested folds
+
+
+def nested_predictions(extra: Extra, folds: NDArray[np.intp]) -> Floats:
+    """For every validation row the prediction of a whole fit that never saw it."""
+    from mixtree.fitting import prepare
+
+    prepared = extra.prepared
+    rows, chosen = prepared.sources.validation, prepared.chosen
+    options = replace(
+        prepared.options,
+        nested=False,
+        holdout=0.0,
+        budget=extra.budget,
+        steps=min(chosen.steps, extra.budget),
+        batch_size=chosen.batch_size,
+        unit="steps",
+    )
+    out = extra.nothing(rows)
+    for fold in np.unique(folds):
+        held = np.flatnonzero(folds == fold)
+        kept = replace(prepared.sources, validation=rows.take(np.flatnonzero(folds != fold)))
+        own = prepare(kept, options)
+        trainer: Any = own.trainer
+        if hasattr(trainer, "engine"):
+            trainer.engine = getattr(prepared.trainer, "engine", trainer.engine)
+        try:
+            result = run(
+                own.search,
+                trainer,
+                seed=options.seed,
+                objective=own.objective,
+                study=f"nested fold {fold + 1}",
+                listeners=extra.listeners,
+            )
+        except TrainingError:  # every model of this fold diverged: its rows have no prediction
+            extra.charge("nested folds", extra.budget)
+            continue
+        extra.charge("nested folds", sum(result.spent.values()))
+        out[held] = extra.own_units(trainer, result.state, rows.take(held))
+    return out
+
+
+# ------------------------------------------------------------------------------------------------ attribution
+
+
+def attribution(extra: Extra, mixture: Mixture, view: View, metric: Metric) -> list[str]:
+    """What each source is worth, in words with figures: short runs from one warm start, charged.
+
+    The warm start is trained on all sources alike; from it one model goes on with the returned mixture,
+    others with the mixture of some of its sources only.
+    """
+    prepared = extra.prepared
+    names, how = prepared.sources.names, prepared.options.attribution
+    if how is None:
+        return []
+    if len(names) == 1:
+        return ["there is one source: all is its worth"]
+    arms = _Arms(extra, np.asarray(mixture[: len(names)], dtype=np.float64), view)
+    y, everyone = extra.scale.back(view.rows.y), frozenset(names)
+    notes = [
+        f"attribution: runs of {arms.steps} steps from one warm start on all sources, outside the budget"
+    ]
+    if how == "loo":
+        arms.train([everyone, *(everyone - {name} for name in names)])
+        for name in names:
+            gap = paired_difference(metric, y, arms.of(everyone), arms.of(everyone - {name}))
+            notes.append(without_source(metric, name, gap))
+        return notes
+    arms.train([some for some in _subsets(names) if some])
+    worth = {some: -metric.signed(metric(y, arms.of(some))) for some in _subsets(names)}
+    if not np.isfinite(list(worth.values())).all():
+        return [*notes, "Shapley values could not be computed: a model without some of the sources diverged"]
+    shares = shapley(names, lambda some: worth[some])
+    told = ", ".join(f"{name} {number(share)}" for name, share in shares.items())
+    return [*notes, f"Shapley values in {metric.name}, positive is better: {told}"]
+
+
+class _Arms:
+    """Models of subsets of the sources, all continued from one trunk."""
+
+    def __init__(self, extra: Extra, mixture: Mixture, view: View) -> None:
+        self.extra, self.view, self.mixture = extra, view, mixture
+        self.trainer: Any = extra.trainer(extra.prepared.sources)
+        self.names = extra.prepared.sources.names
+        self.steps = max(1, int(ARM_SHARE * extra.budget))
+        trunk, seed = max(1, int(TRUNK_SHARE * extra.budget)), extra.prepared.options.seed
+        start = Job(self.trainer.init(seed), uniform_mixture(len(self.names)), trunk, derive_seed(seed))
+        self.trunk = self.trainer.train([start])[0]
+        extra.charge("attribution", trunk)
+        # Without any source nothing more is trained.
+        self.found = {frozenset[str](): extra.own_units(self.trainer, self.trunk, view.rows)}
+
+    def train(self, some: Sequence[frozenset[str]]) -> None:
+        seed = derive_seed(self.extra.prepared.options.seed, (1,))
+        jobs = [Job(self.trunk, self._restricted(each), self.steps, seed) for each in some]
+        for each, state in zip(some, self.trainer.train(jobs), strict=True):
+            self.found[each] = self.extra.own_units(self.trainer, state, self.view.rows)
+        self.extra.charge("attribution", self.steps * len(jobs))
+
+    def of(self, some: frozenset[str]) -> Floats:
+        return self.found[some]
+
+    def _restricted(self, some: frozenset[str]) -> Mixture:
+        """The mixture of these sources only, in the returned proportions; alike if none had any weight."""
+        inside = np.array([name in some for name in self.names], dtype=np.float64)
+        kept = self.mixture * inside
+        kept = kept if kept.sum() > 0 else inside
+        restricted: Mixture = kept / kept.sum()
+        return restricted
+
+
+def _subsets(names: Sequence[str]) -> list[frozenset[str]]:
+    return [
+        frozenset(name for place, name in enumerate(names) if code >> place & 1)
+        for code in range(2 ** len(names))
+    ]

@@ -1,0 +1,129 @@
+"""Stop early: a tree search that ends once what it can still gain would drown in the noise of its values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mixtree.errors import InputError
+from mixtree.search import Search, TreeSearch, Trial
+from mixtree.trainer import Evaluation
+from mixtree.tree import Node, Path, Tree
+from mixtree.verdict.selection import Outlook, outlook
+
+
+def stop_early(search: Search) -> EarlyStop:
+    """The same search, ended as soon as it is not worth its steps; only tree searches can be."""
+    if not isinstance(search, TreeSearch):
+        raise InputError(
+            "only a tree search can stop early: choose one of the mixmatch policies, or leave stop_early out"
+        )
+    return EarlyStop(search)
+
+
+class EarlyStop:
+    """A tree search that is asked no further once :func:`mixtree.verdict.outlook` says stop.
+
+    A function of what was told, so a study with it is as deterministic and resumable as the search is. The
+    commit keeps its own share of the budget; what the search would have spent stays unspent.
+    """
+
+    def __init__(self, search: TreeSearch) -> None:
+        self._search = search
+        settings = search.describe()
+        self._share, self._rate = float(settings["commit"]), float(settings["commit_lr"])
+        self._seen: list[Node] = []  # in the order in which they were asked for, not of their arrival
+        self._round: list[Path] = []
+        self._told: dict[Path, Node] = {}
+        self._adopted: set[Path] = set()
+        self._extra = 0
+        self._own: Path | None = None
+        self._committed: Node | None = None
+        self.stopped: Outlook | None = None
+        """Why it stopped, if it did."""
+
+    @property
+    def budget(self) -> int:
+        return self._search.budget
+
+    @property
+    def spent(self) -> int:
+        return self._search.spent + self._extra
+
+    @property
+    def tree(self) -> Tree:
+        return self._search.tree
+
+    @property
+    def rule(self) -> str:
+        """The rule that chose the returned node."""
+        rule = f"commit of {self._search.rule}" if self._committed is not None else self._search.rule
+        return rule if self.stopped is None else f"{rule}, stopped early"
+
+    def ask(self) -> list[Trial]:
+        if self.stopped is not None:
+            return []
+        if self._is_over():
+            return self._commit()
+        trials = self._search.ask()
+        self._round = [trial.path for trial in trials]
+        return trials
+
+    def _is_over(self) -> bool:
+        if len(self._told) < len(self._round):
+            return False  # the search itself says what is missing
+        self._seen += [self._told.pop(path) for path in self._round]
+        self._round = []
+        if not self._seen or self._seen[-1].phase == "commit":
+            return False
+        left = self.budget * (1.0 - self._share) - sum(node.steps for node in self._seen)
+        seen = outlook(
+            [node.value for node in self._seen],
+            [node.standard_error for node in self._seen],
+            left=int(left // self._seen[-1].steps),
+        )
+        self.stopped = seen if seen.stop else None
+        return self.stopped is not None
+
+    def _commit(self) -> list[Trial]:
+        node = self._search.best()
+        self._extra = min(round(self.budget * self._share), self.budget - self._search.spent)
+        if self._extra < 1:
+            return []
+        index = max(2, len(node.mixture))  # that no cell's child has
+        while (*node.path, index) in self._adopted:
+            index += 1
+        self._own = (*node.path, index)
+        return [Trial(self._own, node.mixture, self._extra, lr_scale=self._rate, phase="commit")]
+
+    def tell(self, trial: Trial, evaluation: Evaluation) -> None:
+        node = Node(
+            trial.path,
+            trial.mixture,
+            trial.steps,
+            evaluation.value,
+            evaluation.standard_error,
+            trial.lr_scale,
+            trial.phase,
+        )
+        if trial.path == self._own:
+            self._committed = None if node.diverged else node
+            return
+        self._search.tell(trial, evaluation)
+        self._told[trial.path] = node
+
+    def best(self) -> Node:
+        return self._committed or self._search.best()
+
+    def needed(self, path: Path) -> bool:
+        """May a later trial continue this node's model, or may it be returned?"""
+        return path == self._own or self._search.needed(path)
+
+    def adopt(self, nodes: Sequence[Node]) -> None:
+        """Take over nodes of an earlier run with a smaller budget."""
+        self._adopted.update(node.path for node in nodes)
+        self._search.adopt(nodes)
+
+    def describe(self) -> dict[str, Any]:
+        """The search's settings, and that it stops early."""
+        return {**self._search.describe(), "stop_early": True}

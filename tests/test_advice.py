@@ -1,0 +1,54 @@
+"""What the nodes of a finished search say by themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mixtree.advice import advice, looks
+from mixtree.metrics import AUROC, LOG_LOSS
+from mixtree.tree import Node
+
+
+def models(count: int, skill: list[float], rows: int = 200):
+    """Labels, and models whose log-odds follow them as strongly as their skill says."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=rows)
+    odds = np.outer(skill, 2.0 * y - 1.0) + rng.normal(size=(count, rows))
+    p = 1.0 / (1.0 + np.exp(-odds))
+    stack = np.stack([1.0 - p, p], axis=2)
+    paths = [(0,) * place for place in range(count)]
+    nodes = [
+        Node(path, np.array([1.0]), 100, LOG_LOSS(y, each), LOG_LOSS.standard_error(y, each))
+        for path, each in zip(paths, stack, strict=True)
+    ]
+    return y, dict(zip(paths, stack, strict=True)), nodes
+
+
+def test_looking_often_at_equal_models_makes_something_up():
+    y, predictions, nodes = models(30, [0.5] * 30)
+    found = looks(AUROC, y, predictions, nodes)
+    assert 0.02 < found.optimism < 0.1
+    one = looks(AUROC, y, {(): predictions[()]}, nodes[:1])
+    assert one.optimism == 0.0 and one.notes == ()
+    assert looks(AUROC, y, {}, []).optimism is None
+
+
+def test_new_bests_within_the_noise_are_not_counted():
+    y, predictions, nodes = models(3, [0.1, 2.0, 1.8])
+    (note,) = looks(AUROC, y, predictions, nodes).notes
+    assert note.endswith("1 of 2 nodes after the first")
+
+
+def test_a_model_that_still_improves_asks_for_budget():
+    y, predictions, nodes = models(4, [0.1, 0.5, 0.8, 1.0])
+    (line,) = advice(AUROC, LOG_LOSS, y, predictions, nodes, chooses=True, noise=0.0)
+    assert "twice the target rows" in line and line.endswith("more budget is worth more")
+    (line,) = advice(AUROC, LOG_LOSS, y, predictions, nodes, chooses=False, noise=1.0)
+    assert "target rows" not in line and "below the noise" in line
+
+
+@pytest.mark.parametrize("rows", [1, 8, 39])
+def test_too_few_rows_or_models_are_no_curve(rows):
+    y, predictions, nodes = models(2, [0.1, 0.5], rows=rows)
+    assert advice(LOG_LOSS, LOG_LOSS, y, predictions, nodes, chooses=True, noise=0.0) == ()

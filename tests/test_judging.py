@@ -1,0 +1,290 @@
+"""From a finished fit to its verdict: which rows score, what is said where they cannot."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mixtree.data.labelscale import LabelScale
+from mixtree.data.sources import Rows, Sources
+from mixtree.data.synthetic import synthetic
+from mixtree.errors import InputError, StudyInterrupted
+from mixtree.events import NodeEvaluated
+from mixtree.fitting import fit, make_options, prepare
+from mixtree.judging import judge, untouched
+from mixtree.metrics import AUROC
+from mixtree.references import Extra, nested_predictions
+from mixtree.storage.sql import open_storage
+from mixtree.study import run
+from mixtree.verdict import label_folds
+
+QUICK = {"model": "linear", "budget": 120, "steps": 4}
+
+
+@pytest.fixture(scope="module")
+def few():
+    return synthetic(rows=200, validation=60, test=400, seed=2)
+
+
+@pytest.fixture(scope="module")
+def enough():
+    return synthetic(rows=200, validation=200, test=400, seed=2)
+
+
+def told(verdict):
+    return json.loads(json.dumps(verdict.as_dict(), allow_nan=False))
+
+
+def test_rows_held_out_choose_train_and_scale_nothing(enough):
+    prepared = prepare(enough.sources, make_options(**QUICK))
+    held, kept = prepared.judges, prepared.sources.validation
+    assert (len(kept), len(held), prepared.held_out, prepared.role) == (150, 50, 50, "holdout")
+    assert not {tuple(row) for row in held.x} & {tuple(row) for row in kept.x}
+    assert prepared.trainer.sources.validation is kept
+    result = fit(enough.sources, **QUICK)
+    score = result.verdict.score
+    expected = prepared.chosen.metric(held.y, prepared.trainer.predict(result.state, held.x))
+    assert (score.value, score.rows, score.optimistic) == (pytest.approx(expected), 50, False)
+    # What is in rows that only score has no influence on the model.
+    x = enough.sources.validation.x.copy()
+    x[[any((row == held.x).all(axis=1)) for row in x]] *= -3.0
+    other = fit(replace(enough.sources, validation=Rows(x, enough.sources.validation.y)), **QUICK)
+    np.testing.assert_array_equal(other.state.parameters, result.state.parameters)
+    assert other.verdict.score.value != score.value
+    assert result.verdict.queries == len(result.tree)
+    assert any("chose the model the score is" in note for note in result.verdict.notes)
+
+
+def test_test_rows_score_and_nothing_is_held_out(enough):
+    result = fit(enough.sources, test=enough.test, **QUICK)
+    assert result.verdict.score.rows == 400
+    assert "on 400 rows that chose nothing" in result.verdict.sentence
+    assert next(iter(result.predictions.values())).shape[0] == 200
+
+
+def test_few_rows_are_cross_fitted_and_never_quoted_alone(few):
+    verdict = fit(few.sources, **QUICK).verdict
+    assert "cross-fitted on the 60 rows that also chose the model: partly optimistic" in verdict.sentence
+    assert verdict.score.optimistic
+    assert any("looked at" in note and "better than it is by" in note for note in verdict.notes)
+    assert any("too few to keep some aside" in warning for warning in verdict.warnings)
+
+
+def test_the_json_holds_what_was_promised(few):
+    plain = told(fit(few.sources, **QUICK, reference="all").verdict)
+    keys = ["sentence", "score", "against", "hull", "mixture", "queries", "notes"]
+    assert list(plain) == [*keys, "reference_spent", "warnings"]
+    assert list(plain["mixture"]) == list(few.sources.names)
+    assert [each["name"] for each in plain["against"]] == ["uniform", "the best single source"]
+    assert plain["reference_spent"] == {"uniform": 120, "single sources": 360}
+    assert any("not compared with training on your own rows alone" in note for note in plain["notes"])
+    assert any("pooled is uniform here" in note for note in plain["notes"])
+
+
+def test_all_references_on_rows_that_did_nothing(enough):
+    sources = enough.sources
+    uneven = replace(sources, rows=(sources.rows[0].take(np.arange(90)), *sources.rows[1:]))
+    verdict = fit(uneven, test=enough.test, **QUICK, reference="all").verdict
+    names = [name for name, _ in verdict.differences]
+    assert names[:2] == ["uniform", "pooled"] and names[2].startswith("only ") and names[3] == "validation"
+    spent = {"uniform": 120, "pooled": 120, "single sources": 360, "validation": 120}
+    assert verdict.reference_spent == spent
+    assert fit(uneven, test=enough.test, **QUICK, reference="none").verdict.reference_spent == {}
+
+
+def test_a_fixed_mixture_chooses_nothing(few):
+    verdict = fit(few.sources, **QUICK, policy="pooled+decay", reference="all").verdict
+    assert "on 60 rows that chose nothing" in verdict.sentence
+    assert verdict.queries == 0 and not verdict.score.optimistic
+    itself = fit(few.sources, **QUICK, policy="uniform+decay").verdict
+    assert itself.reference_spent == {}
+    assert any("that is this policy itself" in note for note in itself.notes)
+
+
+def test_a_model_of_the_targets_rows_is_not_scored_on_them(few):
+    result = fit(few.sources, **QUICK, policy="fine-tune")
+    verdict = result.verdict
+    assert verdict.sentence.startswith(
+        "No honest score of the returned model, which was trained on the rows that would score it; the model "
+        "before that: "
+    )
+    assert any("--nested" in warning for warning in verdict.warnings)
+    before = result.tree[()]
+    assert [each.weight for each in verdict.mixture.values()] == before.mixture[:3].tolist()
+    assert any("steps, which were on the target's own rows" in note for note in verdict.notes)
+    only = fit(few.sources, **QUICK, policy="validation").verdict
+    assert only.sentence == (
+        "No honest score of the returned model: it was trained on the rows that would score it; give a test "
+        "file, or use --nested or --holdout."
+    )
+    assert told(only)["score"]["value"] is None
+    assert fit(few.sources, **QUICK, policy="validation", holdout=0.4).verdict.score.rows == 24
+
+
+def test_nested_folds_score_a_model_of_the_targets_rows(few):
+    verdict = fit(few.sources, **QUICK, policy="fine-tune", nested=True, reference="all").verdict
+    assert "on 60 rows that chose nothing" in verdict.sentence
+    assert verdict.reference_spent["nested folds"] == verdict.reference_spent["validation"] == 5 * 120
+    assert [name for name, _ in verdict.differences][-1] == "validation"
+    assert any("choosing with 80% of the rows" in note for note in verdict.notes)
+
+
+def test_nested_areas_are_those_within_the_folds(few):
+    prepared = prepare(few.sources, make_options(**QUICK, nested=True, reference="none"))
+    verdict = judge(prepared, run(prepared.search, prepared.trainer, keep_predictions=True))
+    y = few.sources.validation.y
+    folds = label_folds(y, 5, np.random.default_rng(0))
+    mine = nested_predictions(Extra(prepared, 120, LabelScale()), folds)
+    areas = [AUROC(y[folds == fold], mine[folds == fold]) for fold in range(5)]
+    assert verdict.score.value == pytest.approx(np.mean(areas))
+    assert 0.0 <= verdict.score.low < verdict.score.value < verdict.score.high <= 1.0
+
+
+@pytest.mark.parametrize("rare", [1, 2, 3, 5])
+@pytest.mark.parametrize("seed", range(4))
+def test_every_nested_fold_has_every_class(few, rare, seed):
+    y = np.r_[np.ones(rare, dtype=int), np.zeros(60 - rare, dtype=int)]
+    sources = replace(few.sources, validation=Rows(few.sources.validation.x, y))
+    verdict = fit(sources, **QUICK, nested=True, reference="none", seed=seed).verdict
+    assert ("no nested folds" in " ".join(verdict.warnings)) == (rare == 1)
+    assert verdict.score.optimistic == (rare == 1)
+
+
+def test_nodes_below_a_touched_one_are_touched(few):
+    tree = fit(few.sources, **QUICK, policy="fine-tune").tree
+    assert list(untouched(tree, 3)) == [()]
+    assert list(untouched(tree, 4)) == [(), (0,)]
+
+
+@pytest.mark.parametrize("policy", ["mixmatch-bisect+commit", "auto"])
+def test_an_interrupted_fit_ends_with_the_same_verdict(few, tmp_path, policy):
+    options = {**QUICK, "policy": policy, "attribution": "loo", "study": "s"}
+    whole = fit(few.sources, **options, storage=tmp_path / "whole.db")
+
+    class Stop(Exception):
+        pass
+
+    def listener(event):
+        if isinstance(event, NodeEvaluated) and event.node.height == 2:
+            raise Stop
+
+    with pytest.raises(Stop):
+        fit(few.sources, **options, storage=tmp_path / "cut.db", listeners=[listener])
+    again = fit(few.sources, **options, storage=tmp_path / "cut.db", resume=True)
+    assert told(again.verdict) == told(whole.verdict) == told(fit(few.sources, **options).verdict)
+
+
+def test_an_interrupted_verdict_leaves_a_finished_study(few, tmp_path, monkeypatch):
+    def interrupted(*args, **options):
+        raise StudyInterrupted("study 'reference uniform' stopped")
+
+    options = {**QUICK, "storage": tmp_path / "s.db"}
+    with monkeypatch.context() as patched, pytest.raises(StudyInterrupted, match="its verdict is not: go on"):
+        patched.setattr("mixtree.references.run", interrupted)
+        fit(few.sources, **options)
+    again = fit(few.sources, **options, resume=True)
+    assert again.verdict == fit(few.sources, **QUICK).verdict
+
+
+def test_a_raised_budget_is_judged_again(few, tmp_path):
+    options = {**QUICK, "storage": tmp_path / "s.db"}
+    first = fit(few.sources, **options)
+    more = fit(few.sources, **{**options, "budget": 240}, resume=True)
+    assert more.verdict.reference_spent == {"uniform": 240}
+    assert more.verdict.queries > first.verdict.queries
+    storage = open_storage(tmp_path / "s.db")
+    stored = [json.loads(each.message) for each in storage.events("fit") if each.kind == "verdict"]
+    storage.close()
+    assert stored == [told(first.verdict), told(more.verdict)]
+
+
+def test_a_study_without_predictions_is_scored_as_optimistic(few):
+    prepared = prepare(few.sources, make_options(**QUICK))
+    verdict = judge(prepared, run(prepared.search, prepared.trainer))
+    assert "on the 60 rows that also chose the model: optimistic" in verdict.sentence
+
+
+def test_a_trainer_that_only_scores(few):
+    prepared = prepare(few.sources, make_options(**QUICK))
+
+    class Plain:
+        """Like a program: no predictions."""
+
+        def __getattr__(self, name):
+            if name == "predict":
+                raise AttributeError(name)
+            return getattr(prepared.trainer, name)
+
+    result = run(prepared.search, prepared.trainer)
+    verdict = judge(replace(prepared, trainer=Plain()), result)
+    assert verdict.sentence == (
+        "No honest score of the returned model: its trainer gives a score only, no predictions that could be "
+        "scored."
+    )
+    assert verdict.differences == ()
+
+
+def test_labels_in_their_own_units():
+    sources = synthetic(classes=0, rows=200, validation=200, seed=1).sources
+    prepared = prepare(sources, make_options(**QUICK))
+    result = run(prepared.search, prepared.trainer, keep_predictions=True)
+    plain = judge(prepared, result)
+    scaled = judge(prepared, result, scale=LabelScale(1000.0, 50.0))
+    assert scaled.score.value == pytest.approx(50 * plain.score.value)
+    assert scaled.score.high == pytest.approx(50 * plain.score.high)
+    assert scaled.differences[0][1].low == pytest.approx(50 * plain.differences[0][1].low)
+
+
+def cases(sources):
+    rows, validation = sources.rows, sources.validation
+    flat = replace(sources, rows=tuple(Rows(each.x * 0, each.y) for each in rows))
+    return {
+        "n_val below 20": replace(sources, validation=validation.take(np.arange(12))),
+        "one class": replace(sources, validation=Rows(validation.x, validation.y * 0)),
+        "ties": replace(flat, validation=Rows(validation.x * 0, validation.y)),
+        "identical sources": replace(sources, rows=(rows[0],) * 3),
+        "one source": Sources(("a",), rows[:1], validation, sources.classes),
+    }
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("n_val below 20", "only 12 rows"),
+        ("one class", "accuracy"),
+        ("ties", "the model predicts the same for every row"),
+        ("identical sources", "are interchangeable"),
+        ("one source", "there is one source: there is no mixture to choose"),
+    ],
+)
+@pytest.mark.parametrize("how", [{}, {"nested": True}, {"policy": "auto", "attribution": "shapley"}])
+def test_degenerate_cases_are_answered_in_words(few, case, words, how):
+    verdict = fit(cases(few.sources)[case], **QUICK, metric="accuracy", reference="all", **how).verdict
+    plain = told(verdict)
+    assert words in " ".join([plain["sentence"], *plain["notes"], *plain["warnings"]])
+
+
+def test_a_single_row_claims_nothing(few):
+    one = replace(few.sources, validation=few.sources.validation.take(np.arange(1)))
+    verdict = fit(one, **QUICK, metric="log-loss", reference="all").verdict
+    assert "one row cannot tell two models apart" in verdict.sentence
+    assert "(no interval)" in verdict.sentence
+
+
+def test_test_rows_of_one_class_are_answered_in_words(few):
+    ones = Rows(few.test.x, np.ones_like(few.test.y))
+    verdict = fit(few.sources, test=ones, **QUICK).verdict
+    assert verdict.sentence.startswith("Not comparable with uniform")
+    assert "not comparable with uniform" in verdict.warnings
+
+
+def test_two_ways_to_score_are_one_too_many(few):
+    for options in ({"nested": True, "holdout": 0.3}, {"nested": True, "test": few.test}):
+        with pytest.raises(InputError, match="not both"):
+            fit(few.sources, **QUICK, **options)
+    wide = synthetic(sources=11, rows=20, validation=30).sources
+    with pytest.raises(InputError, match="at most 10"):
+        fit(wide, **QUICK, attribution="shapley")
