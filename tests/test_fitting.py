@@ -34,13 +34,37 @@ def test_a_stored_fit_is_resumed(sources, tmp_path):
 
 
 def test_what_is_left_open_is_chosen_and_told(sources):
-    chosen = choose(FitOptions(), sources)
+    chosen = choose(FitOptions(policy="mixmatch-ch"), sources)
     rows = int(sources.sizes.sum())
     assert chosen.batch_size == min(50, rows // 10)
     assert 600 <= chosen.budget <= 20_000
     assert chosen.steps == chosen.budget // 30
     told = " ".join(chosen.notes)
     assert all(word in told for word in ("budget", "per node", chosen.metric.name))
+
+
+@pytest.mark.parametrize(
+    ("options", "policy"),
+    [
+        ({}, "auto"),
+        ({"budget": 100}, "auto"),
+        ({"policy": "auto", "steps": 4}, "auto"),
+        ({"steps": 4}, "mixmatch-bisect+commit"),
+        ({"minimum": {"source-0": 0.2}}, "mixmatch-bisect+commit"),
+        ({"maximum": {"source-0": 0.7}, "rho": 0.9}, "mixmatch-ch+commit"),
+        ({"policy": "uniform"}, "uniform"),
+    ],
+)
+def test_the_policy_is_auto_unless_an_option_needs_another(sources, options, policy):
+    prepared = prepare(sources, FitOptions(**options))
+    assert prepared.policy == policy
+    assert prepared.chosen.notes[0].startswith(f"policy {policy}")
+
+
+def test_a_fit_that_nobody_configured_tells_what_it_chose(sources):
+    result = fit(sources, model="linear")
+    assert [note.split(":")[0].split(" ×")[0] for note in result.notes][:2] == ["step size", "mixture"]
+    assert sum(result.weights.values()) == pytest.approx(1)
 
 
 def test_what_is_given_is_kept(sources):
@@ -66,9 +90,10 @@ def test_samples_are_counted_in_batches(sources):
         ({"metric": "nothing"}, "unknown metric"),
         ({"policy": "nothing"}, "unknown algorithm"),
         ({"objective": "nothing"}, "'loss' or 'metric'"),
-        ({"use_target_rows": "auto"}, "never trains on the target's rows"),
+        ({"use_target_rows": "auto", "policy": "mixmatch-ch"}, "never trains on the target's rows"),
         ({"maximum": {"nobody": 0.5}, "policy": "mixmatch-ch"}, "unknown source 'nobody'"),
-        ({"maximum": {"a": 0.5}}, "cannot keep maximum weights"),
+        ({"maximum": {"a": 0.5}, "policy": "uniform"}, "cannot keep maximum weights"),
+        ({"policy": "auto", "nu": 0.5, "width": 2}, "policy 'auto' knows no nu and width"),
     ],
 )
 def test_what_cannot_work_is_refused_before_training(sources, options, message):

@@ -55,9 +55,11 @@ def test_it_finds_a_better_mixture_than_uniform_inside_the_hull(inside):
 def test_target_rows_are_trained_on_only_where_they_help_and_may_be():
     outside = synthetic(hull="outside", rows=600, validation=300, test=10, seed=4)
     _, _, result = carry_out(outside, budget=1000)
-    assert result.weights.get("target") == 1.0
+    assert result.node.phase == "target"
+    assert sum(result.weights.values()) == pytest.approx(1)
+    assert list(result.weights) == list(outside.sources.names)  # the mixture before the target's rows
     _, _, never = carry_out(outside, budget=1000, use_target_rows=False)
-    assert "target" not in never.weights
+    assert never.node.phase == "decay"
     assert not {"target", "target folds"} & set(never.spent)
 
 

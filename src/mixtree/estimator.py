@@ -20,7 +20,7 @@ from mixtree.data.labelscale import LabelScale
 from mixtree.data.preprocessing import Preprocessor
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, InputError
-from mixtree.fitting import DEFAULT_POLICY, FitOptions, Prepared, prepare
+from mixtree.fitting import FitOptions, Prepared, prepare
 from mixtree.judging import judged
 from mixtree.models import ModelOptions, make_trainer
 from mixtree.study import opened, run
@@ -38,7 +38,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         self,
         estimator: Any = "mlp",
         *,
-        policy: str = DEFAULT_POLICY,
+        policy: str | None = None,
         metric: Any = None,
         objective: str = "loss",
         budget: int | None = None,

@@ -24,7 +24,9 @@ from mixtree.study import Result, opened, run
 from mixtree.trainer import Evaluation, Trainer
 from mixtree.verdict import Role, holdout
 
-DEFAULT_POLICY = "mixmatch-bisect+commit"
+DEFAULT_POLICY = "auto"
+TREE_OPTIONS = ("steps", "nu", "rho", "optimism", "returns", "width", "minimum", "maximum", "stop_early")
+"""Options that only a tree search knows."""
 _KEPT = 2e7  # predictions of all nodes together that are kept for the verdict: some 160 MB
 
 
@@ -33,7 +35,8 @@ class FitOptions:
     """What a user can choose; None is chosen from the data by ``choose``."""
 
     model: Any = "mlp"
-    policy: str = DEFAULT_POLICY
+    policy: str | None = None
+    """None: ``auto``, or a tree search if an option is given that only it knows."""
     metric: Any = None
     objective: Literal["loss", "metric"] = "loss"
     budget: int | None = None
@@ -95,7 +98,8 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
     steps = options.steps and math.ceil(options.steps / per)
     if not steps:
         steps = max(1, budget // 30)
-        notes.append(f"{steps} steps per node (a thirtieth of the budget)")
+        if (options.policy or DEFAULT_POLICY).startswith("mixmatch"):
+            notes.append(f"{steps} steps per node (a thirtieth of the budget)")
     elif steps > budget:
         raise InputError(
             f"the budget of {budget} steps is smaller than one node of {steps}: raise the budget (--budget), "
@@ -191,6 +195,11 @@ class Prepared:
     model: ModelOptions
 
     @property
+    def policy(self) -> str:
+        """The id of the policy, once it is decided."""
+        return self.options.policy or DEFAULT_POLICY
+
+    @property
     def held_out(self) -> int:
         """Validation rows that only score."""
         return len(self.given.validation) - len(self.sources.validation)
@@ -205,21 +214,24 @@ class Prepared:
 def prepare(sources: Sources, options: FitOptions, *, test: Rows | None = None) -> Prepared:
     """Everything that can fail before training fails here."""
     _check_seed(options.seed)
-    _check_policy(options)
+    policy, why = _decide_policy(options)
+    options = replace(options, policy=policy)
+    _check_policy(options, policy)
     _check_judging(sources, options, tested=test is not None)
-    share = 0.0 if test is not None or options.nested or not chooses(options.policy) else None
+    share = 0.0 if test is not None or options.nested or not chooses(policy) else None
     kept, held = holdout(
         sources, options.holdout if options.holdout is not None else share, seed=options.seed
     )
     chosen = choose(options, kept)
+    chosen = replace(chosen, notes=(why, *chosen.notes))
     setting = make_setting(kept, options, chosen)
-    search = make_search(options.policy, setting)
+    search = make_search(policy, setting)
     if options.stop_early:
         search = stop_early(search)
     model = ModelOptions(
         lr=options.lr, batch_size=chosen.batch_size, class_weight=options.class_weight, init=options.init
     )
-    trainer = make_trainer(options.model, training_sources(options.policy, setting), model)
+    trainer = make_trainer(options.model, training_sources(policy, setting), model)
     return Prepared(
         options,
         chosen,
@@ -246,14 +258,28 @@ def _check_seed(seed: int) -> None:
         raise InputError(f"a seed must be a whole number of at least 0; got {seed!r}")
 
 
-def _check_policy(options: FitOptions) -> None:
-    if options.use_target_rows == "auto" and options.policy != "auto":
+def _decide_policy(options: FitOptions) -> tuple[str, str]:
+    """The policy, and why it is that one."""
+    given = [name for name in TREE_OPTIONS if getattr(options, name) not in (None, False, {})]
+    if options.policy is None and given:
+        policy = "mixmatch-ch+commit" if options.maximum else "mixmatch-bisect+commit"
+        return policy, f"policy {policy}, since only a tree search knows {' and '.join(given)}"
+    policy = options.policy or DEFAULT_POLICY
+    wrong = [name for name in given if name != "steps"]  # which a policy without nodes can do without
+    if policy == "auto" and wrong:
         raise InputError(
-            f"policy {options.policy!r} never trains on the target's rows; leave use_target_rows out"
+            f"policy 'auto' knows no {' and '.join(wrong)}: only a tree search does; leave the policy out, "
+            "or choose one of the mixmatch policies"
         )
-    if options.maximum and options.policy.removesuffix("+commit") != "mixmatch-ch":
+    return policy, f"policy {policy}"
+
+
+def _check_policy(options: FitOptions, policy: str) -> None:
+    if options.use_target_rows == "auto" and policy != "auto":
+        raise InputError(f"policy {policy!r} never trains on the target's rows; leave use_target_rows out")
+    if options.maximum and policy.removesuffix("+commit") != "mixmatch-ch":
         raise InputError(
-            f"policy {options.policy!r} cannot keep maximum weights: choose mixmatch-ch or "
+            f"policy {policy!r} cannot keep maximum weights: choose mixmatch-ch or "
             "mixmatch-ch+commit (--policy), or leave them out (--max)"
         )
 

@@ -23,6 +23,7 @@ from mixtree.events import Listener
 from mixtree.fitting import Prepared, chooses
 from mixtree.loop import FINISHED
 from mixtree.metrics import LOG_LOSS, SQUARED_LOSS, Metric
+from mixtree.policies import fold_rows
 from mixtree.references import Extra, View, attribution, nested_predictions, references
 from mixtree.storage.base import Storage
 from mixtree.study import Result
@@ -158,7 +159,7 @@ class _Case:
 
     @property
     def chooses(self) -> bool:
-        return chooses(self.prepared.options.policy)
+        return chooses(self.prepared.policy)
 
     @property
     def choose(self) -> Metric:
@@ -253,7 +254,7 @@ def _scored(case: _Case, extra: Extra) -> _Scored:
             f"no nested folds: {len(rows)} rows, or those of a class, are too few to choose and to score",
         )
     if case.result.node.path not in case.clean:
-        return _score_before(case, refused)
+        return _by_twins(case, refused) or _score_before(case, refused)
     if not case.chooses:
         mine = extra.own_units(trainer, state, rows)
         return _Scored(honest_score(case.metric, case.y, mine, rows_role="test"), View(rows, False), mine)
@@ -298,6 +299,25 @@ def _within_folds(
     value = float(np.mean([metric(y[folds == fold], mine[folds == fold]) for fold in np.unique(folds)]))
     move = value - pooled.value
     return replace(pooled, value=value, low=max(0.0, pooled.low + move), high=min(1.0, pooled.high + move))
+
+
+def _by_twins(case: _Case, refused: tuple[str, ...]) -> _Scored | None:
+    """Tuned on the rows that would score it, but its policy tuned twins of it on folds of them too."""
+    unseen = getattr(case.prepared.search, "unseen", None)
+    if unseen is None:
+        return None
+    rows, classes = case.prepared.sources.validation, case.prepared.sources.classes
+    mine = np.asarray(case.scale.back(unseen), dtype=np.float64)
+    folds = np.zeros(len(rows), dtype=np.intp)
+    for number, held in enumerate(fold_rows(rows, classes)):
+        folds[held] = number
+    score = honest_score(case.metric, case.y, mine, rows_role="cross-fitted")
+    score = _within_folds(score, case.metric, case.y, mine, folds)
+    note = (
+        "the returned model was trained on the rows that would score it; the score is that of its twins, "
+        "each trained on one half of them and scored on the other"
+    )
+    return _Scored(score, View(rows, False), mine, notes=(note,), warnings=refused)
 
 
 def _score_before(case: _Case, refused: tuple[str, ...]) -> _Scored:

@@ -34,7 +34,7 @@ from mixtree.executors.base import Done, Executor, Runner, SerialExecutor, Task
 from mixtree.fingerprint import data_fingerprint, model_key, settings
 from mixtree.interrupts import Interrupts
 from mixtree.past import Past, as_node, refuse_changes
-from mixtree.search import Search, Trial
+from mixtree.search import STEP_SIZE, Search, Trial
 from mixtree.states import States, Upkeep
 from mixtree.storage.base import Outcome, Storage, StudyRecord
 from mixtree.trainer import Evaluation, State, Trainer
@@ -334,7 +334,8 @@ class Loop(Generic[State]):
         self._best_value = min(self._best_value, node.value)
         if self.listeners:
             self._emit(NodeEvaluated(self.record.name, node, self.spent, self._best_value, replayed))
-        if node.diverged and outcome.status == "done" and not replayed:
+        # A trial of step sizes is there to find out which of them diverge: no news for the user.
+        if node.diverged and outcome.status == "done" and not replayed and node.phase != STEP_SIZE:
             message = (
                 f"node {node.path} diverged within {node.steps} steps at {node.lr_scale:g} × the step size "
                 f"{_step_size(self.trainer)}: its loss is not finite; it counts as worst and is not expanded"

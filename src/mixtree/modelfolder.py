@@ -148,6 +148,8 @@ def model_card(about: Mapping[str, Any]) -> str:
         "| --- | --- |",
         weights,
         "",
+        *(f"- {note}" for note in about.get("decided", ())),
+        "",
         "## How good it is",
         f"- {about['metric']} on {rows['validation']} validation rows: {_number(about['val_score'])}. "
         f"{_what_they_did(about)}",

@@ -14,7 +14,7 @@ from mixtree.data.sources import FOLD, Rows, Sources
 from mixtree.errors import TrainingError
 from mixtree.metrics import Metric, default_metric, row_losses
 from mixtree.scripted import Script, Scripted, Told
-from mixtree.search import ALL_DIVERGED, Trial
+from mixtree.search import ALL_DIVERGED, STEP_SIZE, Trial
 from mixtree.simplex import Mixture, uniform_mixture
 from mixtree.trainer import Evaluation
 from mixtree.tree import Node, Path
@@ -201,7 +201,7 @@ class Auto(Scripted):
         rates, tried = list(self.options.rates), list[Told]()
         for _ in range(1 + self.options.further_rates):
             trials = [
-                self._trial((number,), uniform_mixture(self._sources), steps, rates[number], "step size")
+                self._trial((number,), uniform_mixture(self._sources), steps, rates[number], STEP_SIZE)
                 for number in range(len(tried), len(rates))
             ]
             told = yield trials

@@ -30,6 +30,10 @@ class Trial:
     phase: str = "search"
 
 
+STEP_SIZE = "step size"
+"""The phase of trials that find out which step size is good."""
+
+
 @runtime_checkable
 class Search(Protocol):
     """A way to spend a budget: the paper's tree search, a baseline, a policy of one's own.

@@ -51,6 +51,8 @@ class Result(Generic[State]):
     warnings: tuple[str, ...] = field(default=())
     predictions: dict[Path, NDArray[Any]] = field(default_factory=dict)
     """Of the validation rows, by every node, where they were kept."""
+    notes: tuple[str, ...] = ()
+    """What the policy decided on its way, in words."""
     verdict: Verdict | None = None
     """How sure it is, and compared with what; of a fit, not of a bare run."""
 
@@ -127,7 +129,7 @@ def _finish(loop: Loop[State], *, resume: bool) -> Result[State]:
         node = search.best()
         return Result(
             study=record.name,
-            weights=reported(loop.record, node.mixture),
+            weights=reported(loop.record, loop.tree, node),
             value=node.value,
             node=node,
             rule=str(getattr(search, "rule", "best")),
@@ -137,6 +139,7 @@ def _finish(loop: Loop[State], *, resume: bool) -> Result[State]:
             tree=loop.tree,
             state=loop.model(node.path),
             warnings=tuple(loop.warnings),
+            notes=tuple(getattr(search, "notes", ())),
             predictions=_predictions(loop.storage, record.name) if loop.limits.keep_predictions else {},
         )
 
@@ -189,7 +192,7 @@ def _load(place: Storage, study: str, trainer: Trainer[Any] | None) -> Result[An
     node = tree[record.best]
     return Result(
         study=study,
-        weights=reported(record, node.mixture),
+        weights=reported(record, tree, node),
         value=node.value,
         node=node,
         rule=record.rule,
@@ -212,12 +215,16 @@ def stored_tree(storage: Storage, study: str) -> Tree:
     return tree
 
 
-def reported(record: StudyRecord, mixture: Mixture) -> dict[str, float]:
-    """A mixture by the names of its sources; one more weight than sources is the target's own rows.
+def reported(record: StudyRecord, tree: Tree, node: Node) -> dict[str, float]:
+    """A node's mixture by the names of its sources; one more weight than sources is the target's own rows.
 
-    Folds of the target's rows serve a policy's own checks and are left out.
+    A model that was tuned on the target's rows last has the mixture that it was trained on before. Folds of
+    the target's rows serve a policy's own checks and are left out.
     """
     known = tuple(record.config.get("sources", ()))
+    given = sum(not name.startswith(FOLD) for name in known)
+    before = [each for each in tree.lineage(node.path) if each.mixture[:given].any()]
+    mixture = (before[-1] if before else node).mixture
     names = (*known, TARGET) if len(known) == len(mixture) - 1 else known
     if len(names) != len(mixture):
         names = tuple(f"source {number}" for number in range(len(mixture)))

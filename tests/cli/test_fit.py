@@ -129,7 +129,7 @@ def test_a_search_that_stops_early_leaves_steps_unspent(tables, done, base):
         (["--holdout", "0.2"], "from test rows or from holdout, not both"),
         (["--reference", "best"], "reference is one of uniform, all, none; got 'best'"),
         (["--attribution", "all"], "attribution is one of loo, shapley; got 'all'"),
-        (["--policy", "auto", "--stop-early"], "only a tree search can stop early"),
+        (["--policy", "auto", "--stop-early"], "policy 'auto' knows no stop_early"),
     ],
 )
 def test_how_to_judge_is_checked_before_training(tables, mixtree, base, flags, message):

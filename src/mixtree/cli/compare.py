@@ -24,7 +24,7 @@ FLAGS = (
         "algorithms",
         str,
         "Ids, separated by commas.",
-        "mixmatch-bisect+commit, uniform+decay, pooled+decay …",
+        "auto, mixmatch-bisect+commit, uniform+decay …",
         metavar="A,B,C",
     ),
     Flag("repeats", int, "Repeats, each with its own seed (and split of --target).", "3", metavar="R"),
@@ -120,6 +120,7 @@ def _algorithms(text: str | None, names: tuple[str, ...]) -> list[str]:
     if text:
         return [name.strip() for name in text.split(",") if name.strip()]
     return [
+        "auto",
         "mixmatch-bisect+commit",
         "uniform+decay",
         "pooled+decay",

@@ -310,6 +310,7 @@ def _recipe(tables: list[Path], values: Values, data: TableData, prepared: Prepa
             "budget": chosen.budget,
             "unit": "steps",
             "holdout": prepared.options.holdout,
+            "policy": prepared.policy,
         },
         "rows": dict(zip(data.problem_sources.names, data.problem_sources.sizes.tolist(), strict=True)),
     }

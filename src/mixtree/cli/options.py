@@ -117,7 +117,7 @@ JUDGING = (
     Flag("stop_early", bool, "End the search once what it can still gain is below the noise."),
 )
 PLACE = (
-    Flag("policy", str, "The algorithm.", "mixmatch-bisect+commit", metavar="P"),
+    Flag("policy", str, "The algorithm.", "auto; a tree search if one of its options is given", metavar="P"),
     Flag("storage", str, "Study file or database URL.", "study.db inside --out", metavar="URL"),
     Flag("study", str, "Name of the study.", "fit", metavar="NAME"),
     Flag("out", Path, "Folder for the model.", "required, but for --dry-run", metavar="DIR"),

@@ -90,7 +90,8 @@ def write(
     about = {
         "study": result.study,
         "storage": _shown(place),
-        "policy": options.policy,
+        "policy": prepared.policy,
+        "decided": list(result.notes),
         "label": values["label"],
         "classes": None if data.classes is None else list(data.classes),
         "label_scale": [scale.centre, scale.spread],

@@ -55,7 +55,7 @@ def dry_run(data: TableData, prepared: Prepared) -> dict[str, Any]:
         "features": data.problem_sources.features,
         "classes": None if data.classes is None else list(data.classes),
         "columns": {column.name: column.kind for column in data.columns},
-        "policy": prepared.options.policy,
+        "policy": prepared.policy,
         "metric": chosen.metric.name,
         "budget": chosen.budget,
         "steps": chosen.steps,
@@ -69,6 +69,8 @@ def print_result(out: Path, about: dict[str, Any], result: Result[Any]) -> None:
     from rich.console import Console
 
     console, metric = Console(emoji=False), about["metric"]
+    for note in result.notes:
+        _line(console, "decided", note)
     _line(console, "mixture", ", ".join(f"{name} {weight:.3f}" for name, weight in about["mixture"].items()))
     if about["test_score"] is not None:
         _line(console, metric, f"{about['test_score']:.4f} on {about['rows']['test']} test rows")

@@ -226,7 +226,7 @@ def summary(storage: SqlStorage, record: StudyRecord) -> dict[str, Any]:
 
     tree = _tree(storage, record)
     best = tree.get(record.best) if record.best is not None else None
-    mixture = {} if best is None else reported(record, best.mixture)
+    mixture = {} if best is None else reported(record, tree, best)
     return {
         "study": record.name,
         "status": record.status,
