@@ -20,7 +20,7 @@ def arena(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Algorithm ids, separated by commas.", show_default="auto, baselines, the searches"
+            help="Algorithm ids, separated by commas.", show_default="auto, baselines, searches, peers"
         ),
     ] = None,
     only: Annotated[
@@ -43,7 +43,7 @@ def arena(
 
     from mixtree.errors import InputError
     from mixtree.experiments import choices as changed
-    from mixtree.experiments.arena import METHODS, score, standings, train
+    from mixtree.experiments.arena import METHODS, runnable, score, standings, train
     from mixtree.experiments.arenareport import write_policies, write_report
     from mixtree.experiments.parallel import Crew
     from mixtree.experiments.tasks import tasks
@@ -57,6 +57,9 @@ def arena(
         )
     names = [name.strip() for name in methods.split(",")] if methods else list(METHODS)
     errors = Console(stderr=True, emoji=False)
+    names, missing = runnable(names, chosen[0])
+    for line in missing:
+        errors.print(line, style="yellow", markup=False)
     if choices:
         with Crew(workers) as crew:
             file = changed.measure(out, chosen, seeds=seeds, crew=crew)

@@ -15,7 +15,7 @@ from scipy import stats
 
 from mixtree.algorithms import make_search, training_sources
 from mixtree.data.sources import Problem
-from mixtree.errors import InputError, TrainingError
+from mixtree.errors import InputError, MissingExtraError, TrainingError
 from mixtree.experiments.comparison import Rules
 from mixtree.experiments.parallel import Crew
 from mixtree.experiments.tasks import CONFIRM_SEEDS, DESIGN_SEEDS, Half, Task, tasks
@@ -26,7 +26,21 @@ from mixtree.study import load, run
 
 BASELINES = ("uniform+decay", "pooled+decay", "validation", "fine-tune")
 SEARCHES = ("mixmatch-ch", "mixmatch-dp", "mixmatch-bisect", "mixmatch-ch+commit", "mixmatch-bisect+commit")
-METHODS = ("auto", *BASELINES, *SEARCHES, "mmd+decay", "importance+decay")
+OTHERS = (
+    "mmd+decay",
+    "importance+decay",
+    "online+decay",
+    "group-dro+decay",
+    "mixmin",
+    "regmix",
+    "target-source+decay",
+    "successive-halving",
+    "pbt",
+    "optuna-tpe-warm",
+    "optuna-gp-warm",
+    "pyxab-hct",
+)
+METHODS = ("auto", *BASELINES, *SEARCHES, *OTHERS)
 REFERENCE = "genie+decay"
 """Not a method: it is told the true mixture, where there is one."""
 PLENTY = "target-trained"
@@ -85,6 +99,20 @@ def train(
     say(f"{sum(len(each[3]) for each in work)} runs to do")
     for number, name in enumerate(crew.run(run_task, work), 1):
         say(f"{number} of {len(work)}: {name}")
+
+
+def runnable(methods: Sequence[str], task: Task) -> tuple[list[str], list[str]]:
+    """The methods that can be run here, and in words why the others cannot: extras that are not installed."""
+    problem = task.load(seeds_of(task.half, 1)[0])
+    setting = Rules(task.budget, task.steps, task.metric, {}, task.batch).setting(problem, seed=0)
+    found, missing = [], []
+    for method in methods:
+        try:
+            make_search(method, setting)
+            found.append(method)
+        except MissingExtraError as error:
+            missing.append(f"{method} is left out: {error}")
+    return found, missing
 
 
 def references_of(task: Task) -> list[str]:

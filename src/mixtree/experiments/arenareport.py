@@ -44,11 +44,11 @@ def write_report(folder: Path, scores: Sequence[Score], chosen: Sequence[Task]) 
 
 POLICIES = """# Policies: what `auto` does, and how it does against the others
 
-Written by `mixtree arena --docs docs` from stored runs; nothing here is typed by hand but the words.
+Written by `mixtree arena --half all --docs docs` from stored runs; only the words are typed by hand.
 
 ```
 initial model ─┬─ step size × 1 ────┐
-               ├─ step size × 0.3   │ the given one, unless another is better by four standard errors;
+               ├─ step size × 0.3   │ the given one, unless another is better by four errors;
                └─ step size × 3     │ smaller ones still if the smallest is best, or if all diverge
                                     └─ trunk (uniform) ─┬─ uniform
                                                         ├─ pooled      race: smallest loss wins; a less simple
@@ -109,7 +109,14 @@ Section = tuple[str, str, Rows]
 
 def report_sections(scores: Sequence[Score], chosen: Sequence[Task]) -> list[Section]:
     """Title, words and table of every part of the report."""
-    sections: list[Section] = [_standings(scores)]
+    sections: list[Section] = []
+    for half in ("confirm", "design"):
+        names = {task.name for task in chosen if task.half == half}
+        own = [each for each in scores if each.task in names]
+        if own:
+            sections.append(_standings(own, half))
+        if any(each.method == "auto" for each in own):
+            sections.append(_against_auto(own, half))
     gaps = _genie_gaps(scores)
     sections += [each for each in (gaps, _outside_gaps(scores)) if len(each[2]) > 1]
     for task in chosen:
@@ -119,19 +126,38 @@ def report_sections(scores: Sequence[Score], chosen: Sequence[Task]) -> list[Sec
     return sections
 
 
-def _standings(scores: Sequence[Score]) -> Section:
-    rows = [["method", "mean rank", "worst regret (sd)", "significantly worse than"]]
+def _standings(scores: Sequence[Score], half: str) -> Section:
+    rivals = (*BASELINES, *SEARCHES)
+    rows = [["method", "mean rank", "worst regret (sd)", "surely worse than a baseline or search on"]]
     for each in standings(scores):
-        worse = {name: where for name, where in each.worse.items() if name in (*BASELINES, *SEARCHES)}
-        said = "; ".join(f"{name}: {', '.join(where)}" for name, where in worse.items())
-        rows.append([each.method, f"{each.rank:.2f}", f"{each.worst_regret:.2f}", said or "none"])
-    tasks, seeds = len({each.task for each in scores}), len({each.seed for each in scores})
+        pairs = sum(len(where) for name, where in each.worse.items() if name in rivals)
+        tasks = {task for name, where in each.worse.items() if name in rivals for task in where}
+        told = f"{len(tasks)} tasks ({pairs} pairs)" if tasks else "no task"
+        rows.append([each.method, f"{each.rank:.2f}", f"{each.worst_regret:.2f}", told])
+    count, seeds = len({each.task for each in scores}), len({each.seed for each in scores})
     words = (
-        f"{tasks} tasks, up to {seeds} seeds each, all methods at the same budget of steps. Rank of the mean "
-        "test score; regret to the best method of a task in standard deviations; significance: paired 95 % "
-        "intervals over the seeds, against the baselines and the paper's searches."
+        f"{count} tasks, {seeds} seeds each, all methods at the same budget of steps. Rank of the mean "
+        "test score; regret to the best method of a task in standard deviations; surely: by a paired 95 % "
+        "interval over the seeds."
     )
-    return "Standings", words, rows
+    return f"Standings, {half} half", words, rows
+
+
+def _against_auto(scores: Sequence[Score], half: str) -> Section:
+    """auto against every baseline and search, task by task."""
+    rows = [["auto against", "surely better on", "no difference on", "surely worse on"]]
+    table = table_of(scores)
+    for rival in (*BASELINES, *SEARCHES):
+        better, worse, same = 0, [], 0
+        for task, results in table.items():
+            if rival not in results or "auto" not in results:
+                continue
+            _, low, high = paired(results["auto"], results[rival])
+            better, same = better + (high < 0), same + (low <= 0 <= high)
+            worse += [task] if low > 0 else []
+        rows.append([rival, f"{better} tasks", f"{same} tasks", ", ".join(worse) or "none"])
+    words = "By paired 95 % intervals over the seeds. By chance one comparison in forty is surely worse."
+    return f"auto against every baseline and search, {half} half", words, rows
 
 
 def _genie_gaps(scores: Sequence[Score]) -> Section:
