@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from mixtree.experiments import choices
+from mixtree.experiments import choices, ideas
 from mixtree.experiments.arena import task_named
 from mixtree.experiments.arenareport import write_policies
 from mixtree.experiments.parallel import Crew
@@ -21,12 +21,23 @@ def test_every_choice_changes_an_option_of_auto():
 @pytest.mark.slow
 def test_choices_are_measured_and_told(tmp_path):
     with Crew(1) as crew:
-        file = choices.measure(tmp_path, [TASK], seeds=2, crew=crew)
-    rows = json.loads(file.read_text(encoding="utf-8"))
+        file = tmp_path / "new" / choices.FILE
+        rows = choices.measure(file, choices.run_choices, [TASK], seeds=2, crew=crew)
+    assert rows == json.loads(file.read_text(encoding="utf-8"))
     assert len(rows) == 2 * len(choices.CHOICES)
-    head, *body = choices.summary(rows)
+    head, *body = choices.summary(rows, choices.PAIRS)
     assert [row[0] for row in body] == list(choices.CHOICES)[1:]
     assert all(len(row) == len(head) for row in body)
+
+
+@pytest.mark.slow
+def test_ideas_are_measured_against_the_plain_way():
+    rows = [row for seed in (100, 101) for row in ideas.run_ideas(TASK.name, seed)]
+    assert {row["choice"] for row in rows} == set(ideas.IDEAS)
+    losses = {(row["choice"], row["seed"]): row["loss"] for row in rows}
+    for changed, plain in ideas.PAIRS:
+        assert all(losses[changed, seed] != losses[plain, seed] for seed in (100, 101)), changed
+    assert len(choices.summary(rows, ideas.PAIRS)) == 1 + len(ideas.PAIRS)
 
 
 def test_the_summary_tells_worse_from_better(tmp_path):
@@ -37,7 +48,7 @@ def test_the_summary_tells_worse_from_better(tmp_path):
     ]
     rows += [dict(row, choice=choice) for row in rows[:5] for choice in list(choices.CHOICES)[1:]]
     losses = {(row["choice"], row["seed"]): row for row in reversed(rows)}
-    table = {row[0]: row[1:] for row in choices.summary(list(losses.values()))}
+    table = {row[0]: row[1:] for row in choices.summary(list(losses.values()), choices.PAIRS)}
     assert table["trunk of 10 %"][1:] == ["t", "–"]
     assert table["half decayed"][1:] == ["–", "t"]
     assert table["no race: uniform"] == ["+0.00", "–", "–"]

@@ -32,7 +32,10 @@ def arena(
         Path, typer.Option(help="Folder for runs and report; what is there is not run again.")
     ] = Path("mixtree-arena"),
     choices: Annotated[
-        bool, typer.Option("--choices", help="Measure every choice of auto, changed alone, instead.")
+        bool,
+        typer.Option(
+            "--choices", help="Measure every choice of auto, changed alone, and other ideas, instead."
+        ),
     ] = False,
     docs: Annotated[
         Path | None, typer.Option(help="Write policies.md into this folder too.", show_default="no")
@@ -43,6 +46,7 @@ def arena(
 
     from mixtree.errors import InputError
     from mixtree.experiments import choices as changed
+    from mixtree.experiments import ideas
     from mixtree.experiments.arena import METHODS, runnable, score, standings, train
     from mixtree.experiments.arenareport import write_policies, write_report
     from mixtree.experiments.parallel import Crew
@@ -61,19 +65,22 @@ def arena(
     for line in missing:
         errors.print(line, style="yellow", markup=False)
     if choices:
-        with Crew(workers) as crew:
-            file = changed.measure(out, chosen, seeds=seeds, crew=crew)
-        for row in changed.summary(json.loads(file.read_text(encoding="utf-8"))):
-            typer.echo("   ".join(row))
+        for module, function in ((changed, changed.run_choices), (ideas, ideas.run_ideas)):
+            with Crew(workers) as crew:
+                rows = changed.measure(out / module.FILE, function, chosen, seeds=seeds, crew=crew)
+            for row in changed.summary(rows, module.PAIRS):
+                typer.echo("   ".join(row))
         return
     with Crew(workers) as crew:
         train(out, chosen, names, seeds=seeds, crew=crew, say=lambda line: errors.print(line, style="dim"))
         scores = score(out, chosen, seeds=seeds, crew=crew)
     files = write_report(out, scores, chosen)
     if docs is not None:
-        measured = out / changed.FILE
-        rows = json.loads(measured.read_text(encoding="utf-8")) if measured.exists() else []
-        files.append(write_policies(docs, scores, chosen, choices=rows))
+        found = [
+            json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+            for file in (out / changed.FILE, out / ideas.FILE)
+        ]
+        files.append(write_policies(docs, scores, chosen, choices=found[0], ideas=found[1]))
     for each in standings(scores):
         typer.echo(f"{each.method:<28} mean rank {each.rank:5.2f}   worst regret {each.worst_regret:5.2f} sd")
     typer.echo(f"written: {', '.join(str(file) for file in files)}")

@@ -21,7 +21,9 @@ from mixtree.experiments.arena import (
     standings,
     table_of,
 )
+from mixtree.experiments.choices import PAIRS as CHOICE_PAIRS
 from mixtree.experiments.choices import summary
+from mixtree.experiments.ideas import PAIRS as IDEA_PAIRS
 from mixtree.experiments.tasks import Task
 
 Rows = list[list[str]]
@@ -88,18 +90,30 @@ CHOICES_WORDS = (
     "change of the test score in standard deviations over a task's seeds, averaged over the tasks, + is "
     "worse; and the tasks on which it is so by a paired 95 % interval. By chance one in twenty is."
 )
+IDEAS_WORDS = (
+    "Not part of auto, measured in the same way against the plain way of the same method (`--choices` too): "
+    "longer nodes than a thirtieth of the budget, the mean of the best leaves' weights, other optimizers "
+    "(momentum 0.9 at a tenth of the step size, Adam at a hundredth)."
+)
 
 
 def write_policies(
-    docs: Path, scores: Sequence[Score], chosen: Sequence[Task], *, choices: Sequence[dict[str, Any]] = ()
+    docs: Path,
+    scores: Sequence[Score],
+    chosen: Sequence[Task],
+    *,
+    choices: Sequence[dict[str, Any]] = (),
+    ideas: Sequence[dict[str, Any]] = (),
 ) -> Path:
     """Write policies.md: what auto does, the arena's tables, and what each of its choices is worth."""
     docs.mkdir(parents=True, exist_ok=True)
     page = docs / "policies.md"
     sections = report_sections(scores, chosen)
+    at = next(number for number, (title, _, _) in enumerate(sections) if title == chosen[0].name)
+    if ideas:
+        sections.insert(at, ("Other ideas", IDEAS_WORDS, summary(ideas, IDEA_PAIRS)))
     if choices:
-        at = next(number for number, (title, _, _) in enumerate(sections) if title == chosen[0].name)
-        sections.insert(at, ("Every choice, changed alone", CHOICES_WORDS, summary(choices)))
+        sections.insert(at, ("Every choice, changed alone", CHOICES_WORDS, summary(choices, CHOICE_PAIRS)))
     page.write_text(POLICIES + markdown(sections), encoding="utf-8")
     return page
 

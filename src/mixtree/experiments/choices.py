@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,19 +42,21 @@ CHOICES: dict[str, dict[str, Any]] = {
     "veto if the metric is worse at all": {"target_veto": 0.0},
 }
 FILE = "choices.json"
+Rows = list[dict[str, Any]]
 
 
-def measure(folder: Path, chosen: Sequence[Task], *, seeds: int, crew: Crew) -> Path:
-    """All choices on all tasks and seeds; the losses on test rows, written down."""
+def measure(
+    file: Path, function: Callable[[str, int], Rows], chosen: Sequence[Task], *, seeds: int, crew: Crew
+) -> Rows:
+    """What a function finds on all tasks and seeds: losses on test rows, written down."""
     work = [(task.name, seed) for task in chosen for seed in seeds_of(task.half, seeds)]
-    rows = sorted((row for part in crew.run(run_choices, work) for row in part), key=str)
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / FILE
+    rows = sorted((row for part in crew.run(function, work) for row in part), key=str)
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(rows, indent=0), encoding="utf-8")
-    return file
+    return rows
 
 
-def run_choices(name: str, seed: int) -> list[dict[str, Any]]:
+def run_choices(name: str, seed: int) -> Rows:
     """All choices on one task and seed."""
     task = task_named(name)
     problem = task.load(seed)
@@ -80,16 +82,19 @@ def run_choices(name: str, seed: int) -> list[dict[str, Any]]:
     return rows
 
 
-def summary(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Per choice: how much worse than auto as it is, in standard deviations, and on which tasks surely."""
+PAIRS = [(choice, AS_IT_IS) for choice in CHOICES if choice != AS_IT_IS]
+
+
+def summary(rows: Sequence[dict[str, Any]], pairs: Sequence[tuple[str, str]]) -> list[list[str]]:
+    """Per pair: how much worse the first is, in standard deviations, and on which tasks surely."""
     tasks = list(dict.fromkeys(row["task"] for row in rows))
     losses = {(row["task"], row["choice"], row["seed"]): row["loss"] for row in rows}
     table = [["changed", "worse by (sd of a task's seeds)", "surely worse on", "surely better on"]]
-    for choice in list(CHOICES)[1:]:
+    for changed, plain in pairs:
         gaps, worse, better = [], [], []
         for task in tasks:
             seeds = sorted({seed for where, _, seed in losses if where == task})
-            one, two = (np.array([losses[task, each, s] for s in seeds]) for each in (choice, AS_IT_IS))
+            one, two = (np.array([losses[task, each, s] for s in seeds]) for each in (changed, plain))
             finite = np.isfinite(one) & np.isfinite(two)
             if finite.sum() < 2:
                 continue
@@ -97,5 +102,6 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
             gaps.append(mean / (two[finite].std(ddof=1) or 1.0))
             worse += [task] if low > 0 else []
             better += [task] if high < 0 else []
-        table.append([choice, f"{np.mean(gaps):+.2f}", ", ".join(worse) or "–", ", ".join(better) or "–"])
+        told = f"{np.mean(gaps):+.2f}" if gaps else "–"
+        table.append([changed, told, ", ".join(worse) or "–", ", ".join(better) or "–"])
     return table

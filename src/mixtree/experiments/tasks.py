@@ -46,9 +46,9 @@ class Task:
     plenty: Callable[[int], Problem] | None = None
     """The same problem with so many target rows that nothing else is needed, where there can be."""
 
-    def trainer(self, sources: Sources, *, lr: float | None = None) -> MlpTrainer:
+    def trainer(self, sources: Sources, *, lr: float | None = None, **more: Any) -> MlpTrainer:
         """The task's network on these sources."""
-        options = dict(self.network)
+        options = dict(self.network) | more
         if options.pop("paper", False):  # the wine-price network depends on the number of columns
             width = sources.features
             options |= {"hidden": (width // 2, width // 4), "activation": "sigmoid", "loss": "exp-absolute"}
