@@ -49,14 +49,15 @@ gzipped. What becomes of a table with something wrong in it is listed in [broken
 
 - `fit`, `resume`: `{study, policy, mixture: {source: weight}, metric, val_score, test_score, budget, spent,
   verdict}`; `spent` has the steps by phase; `test_score` and `verdict` are null where there is none.
-- `fit --dry-run`: `{rows, validation, holdout, test, features, classes, columns, policy, metric, budget, steps,
-  batch_size, warnings}`.
+- `fit --dry-run`: `{rows, validation, holdout, test, features, classes, columns, policy, metric, budget,
+  steps, batch_size, warnings}`.
 - `compare`: `{metric, budget, runs: [{algorithm, repeat, val_score, test_score, mixture, spent}], summary:
   [{algorithm, repeats, score, sd, mixture, spent, seconds}], verdict}`.
 - `list`: `{studies: […]}`, each as `show` has it; `show`: `{study, status, rule, mixture, value, budget,
   spent, nodes, depth, seed, created, updated, events, verdict, certificate}`.
-- A verdict: `{sentence, score: {value, low, high, rows}, against: [{name, difference, low, high, p}], hull: {p,
-  inside}, mixture: {source: {weight, low, high}}, queries, notes, reference_spent, warnings}`.
+- A verdict of `fit` or `show`: `{sentence, score: {value, low, high, rows}, against: [{name, difference, low,
+  high, p}], hull: {p, inside}, mixture: {source: {weight, low, high}}, queries, notes, reference_spent,
+  warnings}`.
 
 ## The model folder
 
