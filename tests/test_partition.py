@@ -495,3 +495,17 @@ def test_the_authors_halving_takes_five_sources() -> None:
         polytope_root(6)
     with pytest.raises(InputError, match="at most 5 sources, not 6; use halve"):
         halve_polytope(PolytopeCell(np.eye(6)))
+
+
+@pytest.mark.parametrize("sources", [2, 3, 5, 8])
+def test_few_and_many_vertices_are_cut_at_the_same_edge(sources, monkeypatch):
+    """Both ways to find the longest edge, down a path of cells; ties go to the first in both."""
+    few = many = simplex_root(sources)
+    for height in range(40):
+        pieces = bisect(few)
+        with monkeypatch.context() as patch:
+            patch.setattr("mixtree.partition._FEW_VERTICES", 0)
+            others = bisect(many)
+        for one, two in zip(pieces, others, strict=True):
+            np.testing.assert_array_equal(one.vertices, two.vertices)
+        few, many = pieces[height * 7 % 3 % 2], others[height * 7 % 3 % 2]

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
+from math import dist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,7 @@ Partition = Callable[[Cell, Seed], Sequence[Cell]]
 # Two edges count as equally long within this *relative* difference of their squared lengths, so that the
 # smallest (i, j) wins a tie that rounding would otherwise decide, in cells of any size.
 _TIE = 1e-9
+_FEW_VERTICES = 8
 _POLYTOPE_SOURCES = 5
 # Minima (or maxima) that sum to 1 but for rounding leave one mixture, not a simplex of a few rounding errors.
 _ROUNDING = 1e-12
@@ -44,24 +47,34 @@ def bisect(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
     vertices = _simplex_vertices(cell, "bisect")
     if len(vertices) < 2:
         return ()
-    first, second = _pairs(len(vertices))
-    # Differences from vertex 0, not the vertices themselves: their products keep full relative precision in
-    # tiny cells.
-    edges = vertices - vertices[0]
-    gram = edges @ edges.T
-    own = gram.diagonal()
-    lengths = own.take(first) + own.take(second) - 2.0 * gram[first, second]
-    pick = int((lengths >= lengths[lengths.argmax()] * (1.0 - _TIE)).argmax())
-    i, j = int(first[pick]), int(second[pick])
-    one, two = vertices[i], vertices[j]
-    middle = 0.5 * (one + two)
-    # Bytes, since comparing arrays takes longer than the cut itself; weights are never -0.0.
-    if middle.tobytes() in (one.tobytes(), two.tobytes()):
+    i, j = _longest_edge(vertices)
+    one, two = vertices[i].tolist(), vertices[j].tolist()
+    middle = [0.5 * (a + b) for a, b in zip(one, two, strict=True)]
+    if middle in (one, two):
         return ()
     left, right = vertices.copy(), vertices.copy()
     left[i] = middle
     right[j] = middle
     return SimplexCell(left), SimplexCell(right)
+
+
+def _longest_edge(vertices: NDArray[np.float64]) -> tuple[int, int]:
+    """The first of the longest edges, by the numbers of its ends."""
+    if len(vertices) <= _FEW_VERTICES:  # a dozen numpy calls take longer than the few distances
+        rows = vertices.tolist()
+        edges = list(combinations(range(len(rows)), 2))
+        lengths = [dist(rows[i], rows[j]) for i, j in edges]
+        least = max(lengths) * (1.0 - 0.5 * _TIE)
+        return next(edge for edge, length in zip(edges, lengths, strict=True) if length >= least)
+    first, second = _pairs(len(vertices))
+    # Differences from vertex 0, not the vertices themselves: their products keep full relative precision in
+    # tiny cells.
+    edges_from_0 = vertices - vertices[0]
+    gram = edges_from_0 @ edges_from_0.T
+    own = gram.diagonal()
+    squares = own.take(first) + own.take(second) - 2.0 * gram[first, second]
+    pick = int((squares >= squares[squares.argmax()] * (1.0 - _TIE)).argmax())
+    return int(first[pick]), int(second[pick])
 
 
 def delaunay(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
