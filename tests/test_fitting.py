@@ -63,8 +63,14 @@ def test_the_policy_is_auto_unless_an_option_needs_another(sources, options, pol
 
 def test_a_fit_that_nobody_configured_tells_what_it_chose(sources):
     result = fit(sources, model="linear")
-    assert [note.split(":")[0].split(" ×")[0] for note in result.notes][:2] == ["step size", "mixture"]
+    assert [note.split(":")[0] for note in result.notes] == ["step size", "mixture", "target rows"]
+    assert len(repr(result)) < 20_000
     assert sum(result.weights.values()) == pytest.approx(1)
+
+
+def test_a_step_size_that_is_given_is_kept(sources):
+    assert fit(sources, model="linear", lr=0.02).notes[0] == "step size: as given"
+    assert {node.lr_scale for node in fit(sources, model="linear", lr=0.02).tree.values()} <= {1.0, 0.1}
 
 
 def test_what_is_given_is_kept(sources):

@@ -171,7 +171,7 @@ def test_time_memory_and_disk_follow_the_pace():
     assert each.disk == leaves + 1000 + 2 * each.model_steps[0]
     assert each.memory == 10**6 + each.disk
     assert any("grows with every step" in note for note in found.notes)
-    assert "about 30 s (--reference none" in found.notes[-1]
+    assert "about 30 s (--reference none" in found.notes[-2]
     slower = plan(3, 3000, steps=50, pace=replace(pace, step_growth=1e-4)).purchases[0]
     assert slower.seconds == pytest.approx(each.seconds + 3000 * 1e-4 * each.model_steps[0] / 2)
     unknown = plan(3, 3000, pace=replace(pace, process_bytes=None)).purchases[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -111,10 +112,10 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             validation = (self._read_more(X_val), self._encode(np.asarray(y_val)))
         self._fit_scaling(X)
         sources = self._sources(X, labels, groups, validation)
-        self._fit_sources(sources, seed)
+        self._fit_sources(sources, seed, stand_in=X_val is None and source is not None)
         return self
 
-    def _fit_sources(self, sources: Sources, seed: int) -> None:
+    def _fit_sources(self, sources: Sources, seed: int, *, stand_in: bool) -> None:
         options = FitOptions(
             model=self.estimator,
             policy=self.policy,
@@ -160,6 +161,9 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         ]
         self.baselines_ = {name: self._baseline(name, prepared) for name in self.baselines}
         self.verdict_ = result.verdict
+        if stand_in and result.verdict is not None:
+            told = "no rows of a target were given (X_val, y_val): rows of the sources stand in for them"
+            self.verdict_ = replace(result.verdict, warnings=(*result.verdict.warnings, told))
         # The model alone is kept: the training rows do not travel with the estimator.
         blank = Sources.blank(sources.names, features=sources.features, classes=sources.classes)
         model = ModelOptions(lr=self.lr, batch_size=prepared.chosen.batch_size)

@@ -17,6 +17,7 @@ from mixtree.errors import DataError, InputError
 from mixtree.events import Listener
 from mixtree.metrics import Metric, as_metric, check_metric, default_metric
 from mixtree.models import ModelOptions, make_trainer
+from mixtree.policies import AutoOptions
 from mixtree.search import Search
 from mixtree.stopping import stop_early
 from mixtree.storage.base import Storage
@@ -320,6 +321,8 @@ def make_setting(sources: Sources, options: FitOptions, chosen: Chosen) -> Setti
         batch_size=chosen.batch_size,
         metric=chosen.metric,
         use_target_rows=options.use_target_rows != "never",
+        # A step size that was given is kept to; a smaller one is tried only if it diverges.
+        auto=AutoOptions() if options.lr is None else AutoOptions(rates=(1.0,)),
     )
 
 

@@ -83,6 +83,7 @@ class Loop(Generic[State]):
         self.spent = sum(self.charged.values())
         self.warnings: list[str] = []
         self._best_value = inf
+        self._may_return = getattr(search, "may_return", lambda node: True)
         self._rounds = 0
         self._parents: set[Path] = set()
         self._executor: Executor | None = None
@@ -331,7 +332,8 @@ class Loop(Generic[State]):
         else:
             self.spent += node.steps
         self.tree.add(node)
-        self._best_value = min(self._best_value, node.value)
+        if self._may_return(node):
+            self._best_value = min(self._best_value, node.value)
         if self.listeners:
             self._emit(NodeEvaluated(self.record.name, node, self.spent, self._best_value, replayed))
         # A trial of step sizes is there to find out which of them diverge: no news for the user.

@@ -117,11 +117,32 @@ def _torch(factory: Any, sources: Sources, options: ModelOptions) -> Trainer[Any
     lr = DEFAULT_LR["mlp"] if options.lr is None else options.lr
     return TorchTrainer(
         sources,
-        factory,
+        _sized(factory, sources),
         optimizer=partial(torch.optim.SGD, lr=lr),
         batch_size=options.batch_size,
         class_weight=None if options.class_weight is None else _balanced(sources),
         init=options.init,
+    )
+
+
+def _sized(factory: Any, sources: Sources) -> Any:
+    """A function that makes a module: as it is, or told the numbers of features and outputs."""
+    from functools import partial
+    from inspect import Parameter, signature
+
+    try:
+        given = signature(factory).parameters.values()
+    except (TypeError, ValueError):  # a callable that does not tell what it takes
+        return factory
+    places = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [each.name for each in given if each.kind in places and each.default is Parameter.empty]
+    if not needed:
+        return factory
+    if len(needed) == 2:
+        return partial(factory, sources.features, max(1, sources.classes))
+    raise InputError(
+        f"a function that makes a torch module takes nothing, or the numbers of features "
+        f"({sources.features}) and outputs ({max(1, sources.classes)}); this one needs {', '.join(needed)}"
     )
 
 

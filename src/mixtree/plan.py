@@ -432,8 +432,8 @@ def _recommend(
 def _why_bisect(mine: Purchase, star: Purchase | None) -> str:
     even, path = (f"{width:.2g}" if width >= 0.001 else "below 0.001" for width in mine.diameter)
     words = (
-        "bisect is the partition of the theorems: its cells shrink on every path (largest ℓ1 diameter "
-        f"{even} grown evenly, {path} along one path)"
+        "bisect is the partition of the theorems: its cells shrink in the long run on every path (largest ℓ1 "
+        f"diameter here {even} grown evenly, {path} along one path)"
     )
     if star is None or star.diameter[1] <= mine.diameter[1] * 1.01:
         return words
@@ -481,4 +481,5 @@ def _notes(
             f"not in them: the comparison with uniform that fit makes, about {more:.2g} s (--reference none "
             "leaves it out)"
         )
+    notes.append("all this is the tree search; fit's default policy, auto, needs no λ and divides the budget")
     return tuple(notes)

@@ -21,7 +21,13 @@ from mixtree.tree import Node, Path
 
 FOLDS = 2
 DECAY_RATE = 0.1
+MIXTURES = {
+    "uniform": "uniform",
+    "pooled": "by the sources' sizes",
+    "estimated": "estimated from the target's rows",
+}
 TARGET_PHASES = ("target folds", "target")
+LEAST_BUDGET = 60
 LEAST_TARGET_ROWS = 20
 """With fewer validation rows a benefit of training on them cannot be told from noise."""
 
@@ -135,10 +141,13 @@ class Auto(Scripted):
     # -- the script ---------------------------------------------------------------------------------------
 
     def script(self) -> Script:
-        if self.budget < 60:  # too little for any choice: train, with a decayed end
+        if self.budget < LEAST_BUDGET:
+            self.notes.append(f"below {LEAST_BUDGET} steps nothing is chosen: uniform, with a decayed end")
             return (yield from self._plain())
         if self._adopted:
             winner, mixture = self._longest_trained()
+            steps = sum(node.steps for node in self.tree.lineage(winner.path))
+            self.notes.append(f"goes on from the model that was trained for {steps} steps, on its mixture")
         else:
             trunk = yield from self._trunk()
             if trunk is None:
@@ -185,7 +194,8 @@ class Auto(Scripted):
         start = yield from self._step_size()
         if start is None:
             return None
-        self.notes.append(f"step size × {self._scale:g}")
+        size = "as given" if self._scale == 1 else f"{self._scale:g} × the usual one"
+        self.notes.append(f"step size: {size}")
         more = max(1, int(self.options.trunk_share * self.budget) - start.steps)
         path = (*start.path, 0)
         told = yield [self._trial(path, uniform_mixture(self._sources), more, self._scale, "trunk")]
@@ -231,7 +241,7 @@ class Auto(Scripted):
         if pick is None:
             self._scale *= 0.3
             return trunk, arms[0].mixture
-        self.notes.append(f"mixture: {arms[pick].name}")
+        self.notes.append(f"mixture: {MIXTURES[arms[pick].name]}, the best of {len(arms)} in a short race")
         return outcomes[pick].node, arms[pick].mixture
 
     def _settled(
@@ -316,12 +326,12 @@ class Auto(Scripted):
                 best, helpful, twins = benefit, len(pieces), now
         if helpful and best.gain > self.options.target_errors * best.error:
             self.notes.append(
-                f"target rows: {sum(pieces[:helpful])} steps on them; loss of rows not trained on "
-                f"{-best.gain:+.3g} ± {best.error:.2g}"
+                f"target rows: trained on them for the last {sum(pieces[:helpful])} steps, which lowers the "
+                f"loss of target rows held back by {best.gain:.3g} ± {best.error:.2g}; more did not help more"
             )
             self.unseen = _put_together(held, twins)
             return (yield from self._tune(model, pieces[:helpful]))
-        self.notes.append("target rows: not trained on; it does not help rows not trained on")
+        self.notes.append("target rows: not trained on; it would not lower the loss of target rows held back")
         if self.left > 0:  # what the target rows did not need goes on as before
             path = self._child(model.path, 31)
             told = yield [self._trial(path, mixture, self.left, DECAY_RATE * self._scale, "decay")]

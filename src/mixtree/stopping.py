@@ -60,6 +60,13 @@ class EarlyStop:
         rule = f"commit of {self._search.rule}" if self._committed is not None else self._search.rule
         return rule if self.stopped is None else f"{rule}, stopped early"
 
+    @property
+    def notes(self) -> list[str]:
+        """What was decided on the way, in words."""
+        if self.stopped is None:
+            return ["not stopped early: there was something to gain to the end"]
+        return [f"stopped early after {len(self._seen)} nodes: what is left to gain is below the noise"]
+
     def ask(self) -> list[Trial]:
         if self.stopped is not None:
             return []

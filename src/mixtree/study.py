@@ -46,10 +46,10 @@ class Result(Generic[State]):
     budget: int
     spent: dict[str, int]
     """Steps by phase; their sum is at most the budget."""
-    tree: Tree
-    state: State
+    tree: Tree = field(repr=False)
+    state: State = field(repr=False)
     warnings: tuple[str, ...] = field(default=())
-    predictions: dict[Path, NDArray[Any]] = field(default_factory=dict)
+    predictions: dict[Path, NDArray[Any]] = field(default_factory=dict, repr=False)
     """Of the validation rows, by every node, where they were kept."""
     notes: tuple[str, ...] = ()
     """What the policy decided on its way, in words."""
@@ -224,7 +224,12 @@ def reported(record: StudyRecord, tree: Tree, node: Node) -> dict[str, float]:
     known = tuple(record.config.get("sources", ()))
     given = sum(not name.startswith(FOLD) for name in known)
     before = [each for each in tree.lineage(node.path) if each.mixture[:given].any()]
-    mixture = (before[-1] if before else node).mixture
+    return named(record, (before[-1] if before else node).mixture)
+
+
+def named(record: StudyRecord, mixture: Mixture) -> dict[str, float]:
+    """The weights of a mixture by the names of its sources, folds of the target's rows left out."""
+    known = tuple(record.config.get("sources", ()))
     names = (*known, TARGET) if len(known) == len(mixture) - 1 else known
     if len(names) != len(mixture):
         names = tuple(f"source {number}" for number in range(len(mixture)))

@@ -13,7 +13,10 @@ import polars as pl
 import pytest
 from safetensors.numpy import load_file
 
-KEYS = ["study", "policy", "mixture", "metric", "val_score", "test_score", "budget", "spent", "verdict"]
+KEYS = [
+    "study", "policy", "decided", "mixture", "metric", "val_score", "test_score", "budget", "spent",
+    "verdict",
+]  # fmt: skip
 
 
 def weights(folder: str) -> bytes:

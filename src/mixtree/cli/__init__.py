@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Any
 
 import typer
@@ -52,8 +53,14 @@ def _options(
     pass
 
 
+def _warn(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    """A warning for people: what, not where in the code."""
+    typer.secho(f"warning: {message}", fg="yellow", err=True)
+
+
 def main() -> None:
     """Exit code 0 when all went well, 2 for bad input, 1 for a failure, 130 for Ctrl-C."""
+    warnings.showwarning = _warn
     try:
         app()
     except (MixtreeError, OSError) as error:

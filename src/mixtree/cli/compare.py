@@ -113,7 +113,10 @@ def _which_rows(tested: bool, judged: bool) -> str:
         return "test rows"
     if judged:
         return "validation rows that were held out"
-    return "validation rows, which some of them used to choose: optimistic"
+    return (
+        "validation rows, which some of them used to choose: optimistic; – where the model was trained on "
+        "them. Give test rows (--test, or --target to split), or hold some out (--holdout)"
+    )
 
 
 def _algorithms(text: str | None, names: tuple[str, ...]) -> list[str]:

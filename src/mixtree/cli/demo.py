@@ -50,7 +50,7 @@ def demo(
     console.print(_table(summaries))
     console.print(
         "AUROC on test rows that no algorithm saw, mean ± sd over the seeds; higher is better. "
-        "Differences smaller than the sd are noise.",
+        f"A mean over {seeds} seeds is itself uncertain by about sd / √{seeds}.",
         style="dim",
     )
     files = write_comparison(out, runs, summaries, metric="AUROC", title=f"Flights, target: {title}")

@@ -142,7 +142,18 @@ def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_da
         result = judged(prepared, result, metric=own, scale=scale, storage=storage, listeners=[progress])
     print_warnings(console, result.warnings)
     about = write(place, data, prepared, result, values, scale)
-    keys = ("study", "policy", "mixture", "metric", "val_score", "test_score", "budget", "spent", "verdict")
+    keys = (
+        "study",
+        "policy",
+        "decided",
+        "mixture",
+        "metric",
+        "val_score",
+        "test_score",
+        "budget",
+        "spent",
+        "verdict",
+    )
     if values.get("json"):
         typer.echo(json.dumps({key: about[key] for key in keys}))
     else:

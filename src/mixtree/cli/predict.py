@@ -49,6 +49,7 @@ def predict(
     if taken := [name for name in columns if name in found]:
         raise InputError(f"cannot keep the column {taken[0]!r} of {table}: a prediction has this name")
     _write_table(pl.DataFrame(columns | found), output)
+    typer.echo(f"{len(frame)} predictions written to {output}", err=True)
 
 
 def _check_output(output: Path, table: Path) -> None:

@@ -47,8 +47,9 @@ gzipped. What becomes of a table with something wrong in it is listed in [broken
 
 ## What `--json` prints
 
-- `fit`, `resume`: `{study, policy, mixture: {source: weight}, metric, val_score, test_score, budget, spent,
-  verdict}`; `spent` has the steps by phase; `test_score` and `verdict` are null where there is none.
+- `fit`, `resume`: `{study, policy, decided, mixture: {source: weight}, metric, val_score, test_score, budget,
+  spent, verdict}`; `decided` says in words what the policy decided, `spent` has the steps by phase;
+  `test_score` and `verdict` are null where there is none.
 - `fit --dry-run`: `{rows, validation, holdout, test, features, classes, columns, policy, metric, budget,
   steps, batch_size, warnings}`.
 - `compare`: `{metric, budget, runs: [{algorithm, repeat, val_score, test_score, mixture, spent}], summary:

@@ -134,7 +134,7 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
         console.print(
             f"mixture: {mixture}\nvalue on the validation rows: {_short(about['value'])}", markup=False
         )
-    _print_nodes(console, tree)
+    _print_nodes(console, record, tree)
     if about["verdict"] is not None:
         print_verdict(console, about["verdict"])
     if sure is not None:
@@ -249,18 +249,33 @@ def _tree(storage: SqlStorage, record: StudyRecord) -> Tree:
     return stored_tree(storage, record.name)
 
 
-def _print_nodes(console: Any, tree: Tree, most: int = 10) -> None:
+def _print_nodes(console: Any, record: StudyRecord, tree: Tree, most: int = 10) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold", title=f"best {most} of {len(tree)} nodes")
-    for heading in ("path", "phase", "value", "± se", "steps", "mixture"):
+    from mixtree.policies import TARGET_PHASES
+    from mixtree.study import named
+
+    # Trained on validation rows, a model looks better on them than it is: those are no candidates here.
+    fair = [node for node in tree.values() if node.phase not in TARGET_PHASES]
+    best = sorted(fair, key=lambda each: each.value)[:most]
+    title = f"best {len(best)} of {len(tree)} nodes by loss on the validation rows"
+    if len(fair) < len(tree):
+        title += f"; {len(tree) - len(fair)} trained on those rows are not listed"
+    if record.best is not None and record.best not in [node.path for node in best]:
+        best.append(tree[record.best])
+    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
+    for heading in ("", "path", "phase", "loss", "± se", "steps"):
         table.add_column(heading)
-    for node in sorted(tree.values(), key=lambda each: each.value)[:most]:
+    table.add_column("mixture", overflow="fold")
+    for node in best:
         path = "/".join(map(str, node.path)) or "root"
-        mixture = " ".join(f"{weight:.2f}" for weight in node.mixture)
-        table.add_row(
-            path, node.phase, _short(node.value), _short(node.standard_error), str(node.steps), mixture
+        mixture = ", ".join(
+            f"{name} {weight:.2f}" for name, weight in named(record, node.mixture).items() if weight
         )
+        numbers = _short(node.value), _short(node.standard_error), str(node.steps)
+        mark = "→" if node.path == record.best else ""
+        table.add_row(mark, path, node.phase, *numbers, escape(mixture))
     console.print(table)
 
 

@@ -153,7 +153,10 @@ def _check_rows(part: Rows, where: str, *, width: int, classes: int) -> None:
         raise DataError(f"{where} has {part.x.shape[1]} columns but validation has {width}: they must match")
     values = part.x.data if hasattr(part.x, "tocsr") else part.x
     if not np.issubdtype(values.dtype, np.number):
-        raise DataError(f"{where}: features must be numbers, not {values.dtype}; encode text columns first")
+        raise DataError(
+            f"{where}: features must be numbers, not {values.dtype}; encode text columns first, "
+            "or fit a table (mixtree fit, MixtureClassifier), which does it"
+        )
     if not np.all(np.isfinite(values)):
         raise DataError(f"{where}: features hold NaN or infinite values; impute or drop them first")
     if part.weight is not None:

@@ -15,6 +15,7 @@ from mixtree.algorithms import Setting, make_search, training_sources
 from mixtree.data.sources import Problem
 from mixtree.errors import TrainingError
 from mixtree.events import Listener
+from mixtree.judging import untouched
 from mixtree.metrics import Metric, check_metric
 from mixtree.seeds import derive_seed
 from mixtree.study import Result, run
@@ -139,7 +140,8 @@ def _report(
     if each.result is None:
         return Run(each.algorithm, each.repeat, float("inf"), val, test, {}, rules.budget, {}, each.seconds)
     sources, predict, state = problem.sources, each.trainer.predict, each.result.state
-    val = rules.metric(sources.validation.y, predict(state, sources.validation.x))
+    if each.result.node.path in untouched(each.result.tree, len(sources)):
+        val = rules.metric(sources.validation.y, predict(state, sources.validation.x))
     if problem.test is not None:
         kept[each.algorithm, each.repeat] = predict(state, problem.test.x)
         test = rules.metric(problem.test.y, kept[each.algorithm, each.repeat])

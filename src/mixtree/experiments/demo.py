@@ -18,6 +18,7 @@ BATCH_SIZE = 50
 def demo_algorithms(target: Literal["new", "known"]) -> list[str]:
     """The algorithms that the demo compares."""
     return [
+        "auto",
         "mixmatch-bisect",
         "mixmatch-bisect+commit",
         "mixmatch-ch",

@@ -332,7 +332,9 @@ class TorchTrainer:
                 f"module= must be a function that builds a torch module; it gave a {type(module).__name__}"
             )
         if any(nn.parameter.is_lazy(each) for each in _tensors(module).values()):
-            raise InputError("module= has lazy layers, whose sizes are unknown: give the sizes of all layers")
+            raise InputError(
+                "the module has lazy layers, whose sizes are unknown: give the sizes of all layers"
+            )
         module.to(self.device)
         if self.pretrained is not None:
             load_checkpoint(module, self.pretrained)
