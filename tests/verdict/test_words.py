@@ -21,6 +21,7 @@ from mixtree.verdict import (
     rows_or_budget,
     without_source,
 )
+from mixtree.verdict.words import against_words
 
 SCORE = ScoreInterval(0.812, 0.75, 0.86, 60, "DeLong", False)
 
@@ -69,7 +70,7 @@ def test_an_optimistic_score_is_never_quoted_alone() -> None:
     assert any("looked at 40 times" in note for note in verdict.notes)
     honest = make_verdict(AUROC, SCORE, chosen_on=chosen, optimism=0.03, queries=40)
     assert "0.900" not in honest.sentence
-    assert any("0.900: optimistic" in note for note in honest.notes)
+    assert any("0.900, which is no honest score" in note for note in honest.notes)
     crossed = make_verdict(AUROC, CrossFit(0.8, 0.7, 0.9, 0.85, 0.05, 30, 80))
     assert "partly optimistic (uncorrected 0.850 would be optimistic, by about 0.050)" in crossed.sentence
     assert any("--holdout" in note for note in crossed.notes)
@@ -152,6 +153,14 @@ def test_rows_or_budget() -> None:
 def test_advice_on_a_source() -> None:
     assert "keep it" in without_source(AUROC, "a", gap(0.1, 0.05, 0.2, 0.01))
     assert "drop it" in without_source(AUROC, "a", gap(-0.1, -0.2, -0.05, 0.01))
-    assert "can be dropped" in without_source(AUROC, "a", gap(0.01, -0.05, 0.05, 0.6))
+    assert "cannot show whether a makes" in without_source(AUROC, "a", gap(0.01, -0.05, 0.05, 0.6))
     unknown = Difference(np.nan, np.nan, np.nan, np.nan, 10, "none", True)
     assert "could not be measured" in without_source(AUROC, "a", unknown)
+
+
+def test_a_gain_is_positive_whichever_way_the_metric_points() -> None:
+    lower = Difference(-9.3, -14.3, -5.5, 0.01, 90, "made up", False)
+    assert against_words("uniform", lower) == (
+        "better than uniform by 9.300 on your 90 rows (95 % interval 5.500 … 14.30)"
+    )
+    assert "(95 % interval 5.500 … 14.30)" in without_source(MAE, "a", lower)

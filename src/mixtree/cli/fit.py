@@ -157,7 +157,8 @@ def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_da
     if values.get("json"):
         typer.echo(json.dumps({key: about[key] for key in keys}))
     else:
-        print_result(place.out, about, result)
+        # Who asks what the sources are worth wants to read it.
+        print_result(place.out, about, result, most=None if values.get("attribution") else 5)
 
 
 def _read(tables: list[Path], values: Values) -> tuple[Any, TableData]:

@@ -64,8 +64,8 @@ def dry_run(data: TableData, prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def print_result(out: Path, about: dict[str, Any], result: Result[Any]) -> None:
-    """What was found, for people."""
+def print_result(out: Path, about: dict[str, Any], result: Result[Any], *, most: int | None) -> None:
+    """What was found, for people, with so many of the verdict's notes."""
     from rich.console import Console
 
     console, metric = Console(emoji=False), about["metric"]
@@ -75,7 +75,7 @@ def print_result(out: Path, about: dict[str, Any], result: Result[Any]) -> None:
     if about["test_score"] is not None:
         _line(console, metric, f"{about['test_score']:.4f} on {about['rows']['test']} test rows")
     if about["verdict"] is not None:
-        print_verdict(console, about["verdict"], most=4)
+        print_verdict(console, about["verdict"], most=most)
     spent = ", ".join(f"{phase} {steps}" for phase, steps in about["spent"].items())
     _line(console, "steps", f"{spent}; unspent {result.unspent}; {result.reason}")
     _line(console, "model", f"{out} (mixtree predict {out} new.csv -o predictions.csv)")

@@ -168,17 +168,22 @@ def hull_words(test: HullTest | None) -> str:
     chance = f"p = {test.p:.3f} on {test.n} rows"
     if test.inside is None:
         more = (
-            f"about {test.rows_needed} target rows would decide it"
+            f"about {_rounded(test.rows_needed)} target rows in all would decide it"
             if test.rows_needed is not None
             else "no number of target rows would decide it with so few source rows"
         )
         return f"these rows cannot tell whether a mixture can serve this target ({chance}): {more}"
     if test.inside:
-        return f"a mixture can serve this target ({chance})"
+        return f"a mixture can serve this target, as far as these rows can tell ({chance})"
     return (
         f"no mixture reproduces your target ({chance}); the gain comes from your own rows; more of them is "
         "likely to help more than a better mixture"
     )
+
+
+def _rounded(count: int) -> str:
+    """Two digits: more would feign precision."""
+    return f"{float(f'{count:.2g}'):,.0f}"
 
 
 def shapley(names: Sequence[str], worth: Callable[[frozenset[str]], float]) -> dict[str, float]:

@@ -95,14 +95,14 @@ def make_verdict(
     parts = [against_words(name, each) for name, each in differences[:1]]
     parts.append(_scored(metric, final, cross, optimism))
     told = [
-        *_score_notes(final, cross, chosen_on, optimism, queries),
-        *((_sentence(hull_words(hull)),) if hull is not None else ()),
         *_advice(differences),
-        *advice,
+        *((_sentence(hull_words(hull)),) if hull is not None else ()),
         *(() if mixture is None else mixture.notes),
+        *notes,
+        *advice,
+        *_score_notes(final, cross, chosen_on, optimism, queries),
         *(_sentence(against_words(name, each)) for name, each in differences[1:]),
         *(note for _, each in differences for note in each.notes if each.rows >= FEW),
-        *notes,
     ]
     return Verdict(
         sentence=_sentence((f"{instead}: " if instead else "") + "; ".join(part for part in parts if part)),
@@ -131,8 +131,7 @@ def against_row(name: str, difference: Difference) -> dict[str, Any]:
 
 def against_words(name: str, difference: Difference) -> str:
     """A comparison in words: "not distinguishable from uniform on your 120 rows (95 % interval …)"."""
-    rows = f"on your {difference.rows} rows"
-    between = f"(95 % interval {_signed(difference.low)} … {_signed(difference.high)})"
+    rows, between = f"on your {difference.rows} rows", f"({_interval(difference)})"
     match difference.outcome:
         case "unknown":
             why = f": {difference.notes[0]}" if difference.notes else ""
@@ -155,7 +154,7 @@ def _scored(
     if cross is not None and isfinite(cross.optimism):
         start = f"{quoted}, cross-fitted on the {score.rows} rows that also chose the model"
         if not cross.optimism:
-            return f"{start}: partly optimistic (choosing again on half of them found nothing made up)"
+            return f"{start}: partly optimistic, though choosing again on half of them shows none of it"
         naive, made_up = number(cross.naive), number(cross.optimism)
         return f"{start}: partly optimistic (uncorrected {naive} would be optimistic, by about {made_up})"
     if score.optimistic:
@@ -183,8 +182,8 @@ def _score_notes(
     honest = score is not None and isfinite(score.value) and not score.optimistic
     if chosen_on is not None and honest and isfinite(chosen_on.value):
         notes.append(
-            f"on the {chosen_on.rows} rows that chose the model the score is {number(chosen_on.value)}: "
-            "optimistic"
+            f"on the {chosen_on.rows} rows that chose the model the score is {number(chosen_on.value)}, "
+            "which is no honest score"
         )
     if cross is not None:
         notes.append("give a test file or --holdout for a score on rows that chose nothing")
@@ -210,7 +209,12 @@ def _advice(differences: Sequence[tuple[str, Difference]]) -> list[str]:
 
 
 def _interval(difference: Difference) -> str:
-    return f"95 % interval {_signed(difference.low)} … {_signed(difference.high)}"
+    """Signed; but beside "better by" and "worse by" the size, whichever way the metric points."""
+    low, high = difference.low, difference.high
+    if difference.outcome in ("better", "worse") and low * high >= 0:
+        small, large = sorted((abs(low), abs(high)))
+        return f"95 % interval {number(small)} … {number(large)}"
+    return f"95 % interval {_signed(low)} … {_signed(high)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +287,9 @@ def without_source(metric: Metric, name: str, difference: Difference) -> str:
             return f"without {name} {metric.name} is better by {size} ({between}): drop it"
         case "unknown":
             return f"what {name} is worth could not be measured"
-    return f"{name} makes no difference that these rows can show ({between}): it can be dropped"
+    if difference.outcome == "the same":
+        return f"{name} has no weight in the mixture: without it nothing changes"
+    return f"these rows cannot show whether {name} makes a difference ({between})"
 
 
 # ------------------------------------------------------------------------------------------------------ words
