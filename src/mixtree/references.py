@@ -124,7 +124,7 @@ def references(extra: Extra, view: View, *, choose: Metric) -> tuple[dict[str, F
     notes: list[str] = []
 
     def add(name: str) -> None:
-        if prepared.policy == f"{name}+decay":
+        if prepared.policy in (name, f"{name}+decay"):
             notes.append(f"not compared with {name}: that is this policy itself")
         else:
             found[name] = extra.predict(f"{name}+decay", view.rows, purpose=name)
