@@ -80,3 +80,16 @@ def test_options_without_effect_are_refused(sources, model, options, name):
 def test_the_step_size_reaches_the_model(sources):
     assert make_trainer("mlp", sources, ModelOptions()).lr == 0.1
     assert make_trainer("linear", sources, ModelOptions(lr=0.3)).lr == 0.3
+
+
+def test_a_torch_function_may_take_the_sizes(sources):
+    torch = pytest.importorskip("torch")
+
+    def sized(features, outputs):
+        return torch.nn.Linear(features, outputs)
+
+    trainer = make_trainer(sized, sources, ModelOptions())
+    state = trainer.init(0)
+    assert trainer.predict(state, sources.validation.x).shape == (len(sources.validation), sources.classes)
+    with pytest.raises(InputError, match="takes nothing, or the numbers of features"):
+        make_trainer(lambda features, outputs, more: None, sources, ModelOptions())

@@ -99,3 +99,13 @@ def test_a_toml_file_equals_the_flags(tables, done, base):
     )
     flags = done("compare", *base, "--algorithms", "pooled", "--repeats", "1", "--json").json
     assert done("compare", "options.toml").json["runs"] == flags["runs"]
+
+
+def test_a_model_is_not_scored_on_rows_that_it_was_trained_on(tables, done, unjudged):
+    ids = "uniform+decay,validation,fine-tune"
+    args = [*unjudged, "--val", "val.csv", "--algorithms", ids, "--repeats", "1"]
+    scores = {run["algorithm"]: run["val_score"] for run in done("compare", *args, "--json").json["runs"]}
+    assert scores["uniform+decay"] is not None
+    assert scores["validation"] is None
+    assert scores["fine-tune"] is None
+    assert "– where the model was trained on them" in done("compare", *args).out.replace("\n", " ")

@@ -78,3 +78,7 @@ def test_truth_values_keep_their_spelling(tables, done, base):
     predicted = pl.read_csv("p.csv")
     assert predicted.columns == ["prediction", "probability_false", "probability_true"]
     assert predicted["prediction"].dtype == pl.Boolean
+
+
+def test_it_says_what_was_written(model, done):
+    assert "60 predictions written to p.csv" in done("predict", model, "new.csv", "-o", "p.csv").err

@@ -80,3 +80,13 @@ def test_a_study_from_python_is_not_resumed_here(tables, mixtree):
     answer = mixtree("resume", "py.db")
     assert answer.code == 2
     assert "resume it in Python" in answer.err
+
+
+def test_show_lists_no_model_that_was_trained_on_validation_rows(tables, done, base):
+    args = [each for each in base if each not in ("--steps", "2")]
+    found = done("fit", *args, "--budget", "400", "--policy", "auto", "--out", "out", "--json").json
+    assert found["decided"][0].startswith("step size")
+    told = done("show", "out").out
+    assert "target folds" not in told.split("mixture:")[1].split("verdict:")[0]
+    assert "→" in told
+    assert "trained on" in " ".join(told.split())
