@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mixtree.errors import InputError, SearchError, TrainingError
-from mixtree.search import ALL_DIVERGED, Ledger, Trial, check_budget
+from mixtree.search import ALL_DIVERGED, Accounted, Ledger, Trial, check_budget
 from mixtree.simplex import Mixture, as_mixture, uniform_mixture
 from mixtree.trainer import Evaluation
-from mixtree.tree import Node, Path, Tree
+from mixtree.tree import Node, Path
 
 DECAY_SHARE, DECAY_LR = 0.5, 0.1
 TUNE_SHARE, TUNE_LR = 0.1, 0.3
@@ -29,7 +29,7 @@ class Stage:
     phase: str = "train"
 
 
-class Chain:
+class Chain(Accounted):
     """Stages one after the other, each continuing the model before it; returns the last finite one."""
 
     rule = "last"
@@ -47,18 +47,6 @@ class Chain:
             raise InputError(f"the stages take {total} steps, more than the budget of {budget}")
         self._next = 0
         self._last: Node | None = None
-
-    @property
-    def tree(self) -> Tree:
-        return self._ledger.tree
-
-    @property
-    def budget(self) -> int:
-        return self._ledger.budget
-
-    @property
-    def spent(self) -> int:
-        return self._ledger.spent
 
     def ask(self) -> list[Trial]:
         self._ledger.check_ready()

@@ -33,8 +33,8 @@ from mixtree.events import (
 from mixtree.executors.base import Done, Executor, Runner, SerialExecutor, Task
 from mixtree.fingerprint import data_fingerprint, model_key, settings
 from mixtree.interrupts import Interrupts
-from mixtree.past import Past, as_node, refuse_changes
-from mixtree.search import STEP_SIZE, Search, Trial
+from mixtree.past import Past, refuse_changes
+from mixtree.search import STEP_SIZE, Search, Trial, as_node
 from mixtree.states import States, Upkeep
 from mixtree.storage.base import Outcome, Storage, StudyRecord
 from mixtree.trainer import Evaluation, State, Trainer

@@ -11,23 +11,9 @@ import numpy as np
 
 from mixtree.errors import StorageError
 from mixtree.fingerprint import differences
-from mixtree.search import Search, Trial
+from mixtree.search import Search, Trial, as_node
 from mixtree.storage.base import NodeRecord, Outcome, Storage, StudyRecord
-from mixtree.trainer import Evaluation
 from mixtree.tree import Node, Path
-
-
-def as_node(trial: Trial, evaluation: Evaluation) -> Node:
-    """A trial and its evaluation as a node of the tree."""
-    return Node(
-        trial.path,
-        trial.mixture,
-        trial.steps,
-        evaluation.value,
-        evaluation.standard_error,
-        trial.lr_scale,
-        trial.phase,
-    )
 
 
 def refuse_changes(then: StudyRecord, now: StudyRecord, *, allow_changed_data: bool) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from mixtree.errors import SearchError, TrainingError
-from mixtree.search import ALL_DIVERGED, Ledger, Trial
+from mixtree.search import ALL_DIVERGED, Accounted, Ledger, Trial
 from mixtree.trainer import Evaluation
-from mixtree.tree import Node, Path, Tree
+from mixtree.tree import Node, Path
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -26,7 +26,7 @@ class Told:
 Script = Generator[list[Trial], dict[Path, Told], Node]
 
 
-class Scripted(ABC):
+class Scripted(Accounted, ABC):
     """A search written as a generator: it yields rounds and gets their outcomes back."""
 
     rule = "script"
@@ -48,21 +48,9 @@ class Scripted(ABC):
         return True
 
     @property
-    def budget(self) -> int:
-        return self._ledger.budget
-
-    @property
-    def spent(self) -> int:
-        return self._ledger.spent
-
-    @property
     def left(self) -> int:
         """Steps that nobody has asked for yet."""
         return self.budget - self.spent
-
-    @property
-    def tree(self) -> Tree:
-        return self._ledger.tree
 
     def ask(self) -> list[Trial]:
         self._ledger.check_ready()

@@ -69,6 +69,19 @@ def check_budget(budget: int) -> int:
     return int(budget)
 
 
+def as_node(trial: Trial, evaluation: Evaluation) -> Node:
+    """A trial and what came of it as a node; a value that is not finite becomes +inf: diverged."""
+    return Node(
+        trial.path,
+        trial.mixture,
+        trial.steps,
+        evaluation.value if isfinite(evaluation.value) else inf,
+        evaluation.standard_error,
+        trial.lr_scale,
+        trial.phase,
+    )
+
+
 class Ledger:
     """The bookkeeping that searches share: which trials are out, what came back, what it cost."""
 
@@ -107,19 +120,11 @@ class Ledger:
     def record(self, trial: Trial, evaluation: Evaluation) -> list[Node]:
         """The round's nodes, in the order they were asked for, once its last outcome has arrived; else none.
 
-        So nothing depends on the order of arrival. A value that is not finite becomes +inf: diverged.
+        So nothing depends on the order of arrival.
         """
         if trial.path not in self._round or trial.path in self._arrived:
             raise SearchError(f"trial {trial.path} was not asked for, or was told before")
-        self._arrived[trial.path] = Node(
-            trial.path,
-            trial.mixture,
-            trial.steps,
-            evaluation.value if isfinite(evaluation.value) else inf,
-            evaluation.standard_error,
-            trial.lr_scale,
-            trial.phase,
-        )
+        self._arrived[trial.path] = as_node(trial, evaluation)
         if len(self._arrived) < len(self._round):
             return []
         nodes = [self._arrived[path] for path in self._round]
@@ -134,13 +139,31 @@ class Ledger:
         return not self._round
 
 
+class Accounted:
+    """A search that keeps its books in a ledger."""
+
+    _ledger: Ledger
+
+    @property
+    def tree(self) -> Tree:
+        return self._ledger.tree
+
+    @property
+    def budget(self) -> int:
+        return self._ledger.budget
+
+    @property
+    def spent(self) -> int:
+        return self._ledger.spent
+
+
 ALL_DIVERGED = (
     "every model diverged (its validation loss is not finite): use a smaller step size, "
     "or scale the features to mean 0 and standard deviation 1"
 )
 
 
-class TreeSearch:
+class TreeSearch(Accounted):
     """Optimistic tree search over a partition of the simplex (the paper's Algorithms 1 and 2).
 
     Each round expands the ``width`` leaves of smallest value − c·ν·ρ^h; every child continues its parent's
@@ -224,18 +247,6 @@ class TreeSearch:
             raise InputError(f"the commit step size factor must be a finite number above 0; got {commit_lr}")
         if width < 1:
             raise InputError(f"width must be at least 1; got {width}")
-
-    @property
-    def tree(self) -> Tree:
-        return self._ledger.tree
-
-    @property
-    def budget(self) -> int:
-        return self._ledger.budget
-
-    @property
-    def spent(self) -> int:
-        return self._ledger.spent
 
     @property
     def rule(self) -> str:

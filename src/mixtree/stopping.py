@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mixtree.errors import InputError
-from mixtree.search import Search, TreeSearch, Trial
+from mixtree.search import Search, TreeSearch, Trial, as_node
 from mixtree.trainer import Evaluation
 from mixtree.tree import Node, Path, Tree
 from mixtree.verdict.selection import Outlook, outlook
@@ -104,15 +104,7 @@ class EarlyStop:
         return [Trial(self._own, node.mixture, self._extra, lr_scale=self._rate, phase="commit")]
 
     def tell(self, trial: Trial, evaluation: Evaluation) -> None:
-        node = Node(
-            trial.path,
-            trial.mixture,
-            trial.steps,
-            evaluation.value,
-            evaluation.standard_error,
-            trial.lr_scale,
-            trial.phase,
-        )
+        node = as_node(trial, evaluation)
         if trial.path == self._own:
             self._committed = None if node.diverged else node
             return

@@ -16,8 +16,7 @@ from mixtree.data.sources import FOLD, TARGET
 from mixtree.errors import CheckpointError, InputError
 from mixtree.events import Listener
 from mixtree.loop import Limits, Loop, Objective
-from mixtree.past import as_node
-from mixtree.search import Search
+from mixtree.search import Search, as_node
 from mixtree.simplex import Mixture
 from mixtree.storage.base import Storage, StudyRecord
 from mixtree.storage.memory import MemoryStorage, ScratchStorage

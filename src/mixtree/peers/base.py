@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from mixtree.errors import InputError, MissingExtraError, SearchError, TrainingError
 from mixtree.schedules import steps_at
-from mixtree.search import ALL_DIVERGED, Ledger, Trial
+from mixtree.search import ALL_DIVERGED, Accounted, Ledger, Trial
 from mixtree.simplex import Mixture, uniform_mixture
 from mixtree.trainer import Evaluation
-from mixtree.tree import Node, Path, Tree
+from mixtree.tree import Node, Path
 
 if TYPE_CHECKING:
     from mixtree.algorithms import Setting
@@ -51,7 +51,7 @@ class Division:
 DIVISION = Division()
 
 
-class Peer(ABC):
+class Peer(Accounted, ABC):
     """A search that is written as a script; the bookkeeping, the final training and the result are here.
 
     The returned model is the last finite one of the training on the chosen mixture; if all of that diverged,
@@ -84,18 +84,6 @@ class Peer(ABC):
     @abstractmethod
     def _script(self) -> Script:
         """The whole search, the training on its mixture included."""
-
-    @property
-    def tree(self) -> Tree:
-        return self._ledger.tree
-
-    @property
-    def budget(self) -> int:
-        return self._ledger.budget
-
-    @property
-    def spent(self) -> int:
-        return self._ledger.spent
 
     def ask(self) -> list[Trial]:
         self._ledger.check_ready()
