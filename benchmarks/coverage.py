@@ -2,9 +2,11 @@
 
     python benchmarks/coverage.py [--full] [--part binary …] [--document]
 
-Seeds are fixed here, before any run; ``--full`` repeats every cell 2,000 times, otherwise 300. A cell fails
-if its coverage is significantly (99 %, one-sided) below 95 %, or its rate of false alarms above 5 %. Writes
-results/coverage.json (cells of other parts stay) and, with ``--document``, the table in docs/verdict.md.
+Seeds are fixed here, before any run; ``--full`` repeats every cell 2,000 times, otherwise 300; nested folds a
+half, whole fits a fifth as often (``auto`` two fifths). A cell fails if its coverage is significantly (99 %,
+one-sided) below 95 %, its rate of false alarms above 5 %, or its bias beyond 0.2 standard errors. ``time``
+only prints what a verdict costs. Writes results/coverage.json (cells of other parts stay) and, with
+``--document``, the tables in docs/verdict.md.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import json
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,11 +29,13 @@ from scipy.special import ndtri
 from scipy.stats import binom, norm
 from sklearn.linear_model import LogisticRegression, Ridge
 
+import fits
 from mixtree.data.sources import Problem, Rows, Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.estimate import hull_test, match_moments
 from mixtree.metrics import ABSOLUTE_LOSS, ACCURACY, AUROC, HAND_TILL, LOG_LOSS, MAE, RMSE, Metric, as_metric
-from mixtree.verdict import cross_fitted, holdout, honest_score, out_of_fold, paired_difference
+from mixtree.verdict import cross_fitted, holdout, honest_score, paired_difference
+from mixtree.verdict.target import about_target
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "coverage.json"
@@ -41,6 +45,8 @@ ROWS = (50, 100, 300)
 FULL, QUICK = 2_000, 300
 POOL = 100_000
 LEVEL, SURE = 0.95, 0.01
+MOST_BIAS = 0.2
+SCORED = (AUROC, LOG_LOSS)
 
 _seed = SEED
 
@@ -56,10 +62,20 @@ class Cell:
     repetitions: int
     kind: str = "coverage"  # or "false alarms", or "figure": for information
     more: str = ""
+    bias: float | None = None
+    """Of the quoted score in its standard errors, positive if it looks better than the truth is."""
+    error: float | None = None
+    """The bias's own standard error."""
 
     @property
     def rate(self) -> float:
         return self.hits / self.repetitions if self.repetitions else float("nan")
+
+    @property
+    def unbiased(self) -> bool | None:
+        if self.bias is None or self.error is None:
+            return None
+        return bool(abs(self.bias) - float(norm.isf(SURE)) * self.error <= MOST_BIAS)
 
     @property
     def holds(self) -> bool | None:
@@ -71,7 +87,10 @@ class Cell:
 
     def as_dict(self) -> dict[str, Any]:
         counts = {"hits": int(self.hits), "repetitions": int(self.repetitions)}
-        return {**vars(self), **counts, "rate": round(float(self.rate), 4), "holds": self.holds}
+        known = {name: each for name, each in vars(self).items() if each is not None}
+        rate = round(float(self.rate), 4) if self.repetitions else None
+        told = {**known, **counts, "rate": rate, "holds": self.holds}
+        return told if self.bias is None else {**told, "unbiased": self.unbiased}
 
 
 def stream(*key: object) -> np.random.Generator:
@@ -203,35 +222,45 @@ def user(repetitions: int) -> Iterator[Cell]:
 
 
 def mixtures(repetitions: int) -> Iterator[Cell]:
-    """Intervals of every weight, and the joint region, in the hull; a new problem every time."""
+    """Intervals of every weight, and the joint region, in the hull; a new problem every time.
+
+    By the estimator's own defaults, and as a fit asks it: with fewer moments and rows.
+    """
     for classes in (2, 0):
         for n in ROWS:
-            hits, joint = 0, 0
+            hits, joint = [0, 0], [0, 0]
             for number in range(repetitions):
                 seed = int(stream("alpha", classes, n, number).integers(2**31))
                 problem = synthetic(rows=1000, validation=n, test=1, features=5, classes=classes, seed=seed)
                 assert problem.alpha is not None
-                estimate = match_moments(problem.sources)
+                inside_fit = about_target(problem.sources, seed=seed)[1]
+                assert inside_fit is not None
                 # One weight per problem, so that repetitions are independent.
                 source = number % len(problem.alpha)
-                hits += bool(estimate.low[source] <= problem.alpha[source] <= estimate.high[source])
-                joint += estimate.contains(problem.alpha)
+                for place, estimate in enumerate((match_moments(problem.sources), inside_fit)):
+                    hits[place] += bool(
+                        estimate.low[source] <= problem.alpha[source] <= estimate.high[source]
+                    )
+                    joint[place] += estimate.contains(problem.alpha)
             kind = f"{classes} classes" if classes else "regression"
-            yield Cell("mixture", f"one weight, {kind}", n, hits, repetitions)
-            yield Cell("mixture", f"joint region, {kind}", n, joint, repetitions)
+            for place, where in enumerate(("", ", in a fit")):
+                yield Cell("mixture", f"one weight, {kind}{where}", n, hits[place], repetitions)
+                yield Cell("mixture", f"joint region, {kind}{where}", n, joint[place], repetitions)
 
 
 def hulls(repetitions: int) -> Iterator[Cell]:
-    """Rejections of the hull test inside (false) and outside (right)."""
+    """Rejections of the hull test inside (false) and outside (right), by its defaults and as in a fit."""
     for hull, kind in (("inside", "false alarms"), ("outside", "figure")):
         for n in ROWS:
             count = repetitions if kind == "false alarms" else min(repetitions, QUICK)
-            rejected = 0
+            rejected, in_fit = 0, 0
             for number in range(count):
                 seed = int(stream("hull", hull, n, number).integers(2**31))
                 problem = synthetic(rows=1000, validation=n, test=1, features=5, hull=hull, seed=seed)
                 rejected += hull_test(problem.sources, repetitions=199, seed=seed).inside is False
+                in_fit += about_target(problem.sources, seed=seed)[0].inside is False
             yield Cell("hull", f"rejected, target {hull}", n, rejected, count, kind)
+            yield Cell("hull", f"rejected, target {hull}, in a fit", n, in_fit, count, kind)
 
 
 # ------------------------------------------------------------------------------------ the choice of the model
@@ -266,7 +295,7 @@ def equals(repetitions: int) -> Iterator[Cell]:
     """How often the best of 20 mixtures is called better than uniform where all sources are the same.
 
     Every mixture's model is then a draw from one and the same law, here that of logistic fits on 5,000 rows.
-    Below 150 rows compared out of fold, above on the slice kept aside.
+    Below 150 rows less what the choice is expected to have made up, above on the slice kept aside.
     """
     for metric in (AUROC, LOG_LOSS):
         for n in ROWS:
@@ -280,14 +309,16 @@ def equals(repetitions: int) -> Iterator[Cell]:
                 best = min(told, key=lambda i: metric.signed(metric(y, told[i])))
                 same = paired_difference(metric, y, told[best], chances(x, models[0]), seed=seed)
                 if held is None:
-                    composite = out_of_fold(metric, y, told, seed=seed)
-                    difference = paired_difference(metric, y, composite, chances(x, models[0]), seed=seed)
+                    made_up = cross_fitted(metric, y, told, seed=seed).optimism
+                    difference = paired_difference(
+                        metric, y, told[best], chances(x, models[0]), made_up=made_up, seed=seed
+                    )
                 else:
                     pair = [chances(held.x, models[i]) for i in (best, 0)]
                     difference = paired_difference(metric, held.y, *pair, seed=seed)
                 false += difference.outcome == "better"
                 naive += same.outcome == "better"
-            how = "holdout" if n >= 150 else "out of fold"
+            how = "holdout" if n >= 150 else "less the optimism"
             more = f"on the rows that chose: {naive / repetitions:.3f}"
             what = f"“better than uniform”, all sources equal, {metric.name}"
             yield Cell("claim", what, n, false, repetitions, "false alarms", f"{how}; {more}")
@@ -341,6 +372,69 @@ def chosen(models: list[np.ndarray], rows: Rows) -> tuple[int, dict[int, np.ndar
     return max(told, key=lambda i: AUROC(rows.y, told[i])), told
 
 
+# ------------------------------------------------------------------------------------------------- whole fits
+
+
+def policies(repetitions: int) -> Iterator[Cell]:
+    """What the verdicts of real fits quote, beside the returned model's score on 10,000 other rows.
+
+    Small problems, linear models and small networks in turns; every fit is judged by both metrics.
+    """
+    for policy, options in fits.POLICIES.items():
+        count = max(2, repetitions * (2 if policy == "auto" else 1) // 5)
+        for hull in ("inside", "outside"):
+            for n in (100, 300):
+                yield from _quoted(policy, options, hull, n, count)
+
+
+def _quoted(policy: str, options: dict[str, Any], hull: str, n: int, count: int) -> Iterator[Cell]:
+    told: dict[str, list[fits.Quoted]] = {metric.name: [] for metric in SCORED}
+    for number in range(count):
+        seed = int(stream("policies", hull, n, number).integers(2**31))
+        problem = fits.drawn(seed, rows=n, hull=hull)
+        model = ("linear", "mlp")[number % 2]
+        for name, each in fits.quoted(
+            problem, SCORED, model=model, budget=400, seed=number, **options
+        ).items():
+            told[name].append(each)
+    for name, found in told.items():
+        yield _fitted_cell("policy", f"{policy}, {name}, {hull} the hull", n, found)
+
+
+def _fitted_cell(part: str, what: str, n: int, found: list[fits.Quoted]) -> Cell:
+    given = [each for each in found if each.how != "words"]
+    silent = len(found) - len(given)
+    more = f"no honest score in {silent} of {len(found)}, said in words" if silent else ""
+    if len(given) < 2:
+        return Cell(part, what, n, 0, 0, "figure", more)
+    bias, error = fits.summary(given)
+    hits = sum(each.covered for each in given)
+    return Cell(part, what, n, hits, len(given), "coverage", more, round(bias, 4), round(error, 4))
+
+
+def nested(repetitions: int) -> Iterator[Cell]:
+    """Nested folds: quoted score and interval of linear models that also train on the target's rows."""
+    count = max(2, repetitions // 2)
+    for policy, hull in (("auto", "inside"), ("auto", "outside"), ("fine-tune", "outside")):
+        for metric in SCORED:
+            found = []
+            for number in range(count):
+                seed = int(stream("nested", hull, number).integers(2**31))
+                problem = fits.drawn(seed, rows=100, hull=hull)
+                options = {"policy": policy, "model": "linear", "budget": 600, "nested": True}
+                found.append(fits.quoted(problem, (metric,), seed=number, **options)[metric.name])
+            yield _fitted_cell("nested", f"{policy}, {metric.name}, {hull} the hull", 100, found)
+
+
+def times(repetitions: int) -> Iterator[Cell]:
+    """What the verdict adds to a study's time, without references and nested folds; never judged."""
+    for cost in fits.costs(9 if repetitions >= FULL else 3):
+        more = (
+            f"{cost.verdict / cost.study:.1%} ({1e3 * cost.verdict:.0f} ms beside {1e3 * cost.study:.0f} ms)"
+        )
+        yield Cell("time", cost.what, cost.rows, 0, cost.repetitions, "figure", more)
+
+
 PARTS: dict[str, Callable[[int], Iterator[Cell]]] = {
     "binary": partial(scores, classes=2, metrics=(AUROC, ACCURACY, LOG_LOSS)),
     "multiclass": partial(scores, classes=4, metrics=(HAND_TILL,)),
@@ -351,35 +445,72 @@ PARTS: dict[str, Callable[[int], Iterator[Cell]]] = {
     "hulls": hulls,
     "equals": equals,
     "bias": bias,
+    "policies": policies,
+    "nested": nested,
+    "time": times,
 }
+FITS = ("policies", "nested", "time")
+"""Parts with tables of their own."""
 
 
 # ----------------------------------------------------------------------------------------------- the document
 
 
-def table(cells: list[dict[str, Any]]) -> str:
+def document(cells: list[dict[str, Any]]) -> str:
+    """All tables, and what is missing in them."""
+    simulated = [cell for cell in cells if cell["simulation"] not in FITS]
+    judged = [cell for cell in simulated if cell["holds"] is not None]
+    failed = [cell for cell in judged if not cell["holds"]]
+    least = min((cell["repetitions"] for cell in judged), default=0)
+    parts = [
+        f"{len(judged) - len(failed)} of {len(judged)} cells hold, each simulated at least {least:,} times. "
+        "Coverage of 95 % intervals, or the rate of false alarms of a test at 5 %; **bold** where it is "
+        "significantly (99 %) on the wrong side.",
+        table(simulated, ROWS),
+    ]
+    for name in FITS:
+        mine = [cell for cell in cells if cell["simulation"] == name]
+        if mine:
+            parts += [_about(name, mine), table(mine, sorted({cell["rows"] for cell in mine}))]
+    missing = [name for name in PARTS if not any(cell["simulation"] == name for cell in cells)]
+    if missing:
+        parts.append(f"**Not in these tables, since not run: {', '.join(missing)}.**")
+    return "\n\n".join(parts)
+
+
+def _about(name: str, cells: list[dict[str, Any]]) -> str:
+    if name == "time":
+        return (
+            "What the verdict adds to the time of a study without references and nested folds (3 sources of "
+            f"2,000 rows, 10 features, one thread; medians of {cells[0]['repetitions']}, settings in turns):"
+        )
+    counts = [cell["repetitions"] for cell in cells if cell["repetitions"]]
+    over = dict[str, list[float]]()
+    for cell in cells:
+        if "bias" in cell:
+            over.setdefault(str(cell["what"]).rsplit(", ", 2)[0], []).append(cell["bias"])
+    means = ", ".join(f"{policy} {np.mean(found):+.2f}" for policy, found in over.items())
+    what = "Real fits" if name == "policies" else "Nested folds of real fits"
+    return (
+        f"{what}, {min(counts):,} to {max(counts):,} per figure: bias of the quoted score against 10,000 "
+        "test rows in its standard errors, positive where it looks better than it is, and how often its 95 % "
+        "interval holds the returned model's score; **bold** where a bias is significantly (99 %) beyond "
+        f"0.2, or the coverage below 95 %. Mean bias: {means}."
+    )
+
+
+def table(cells: list[dict[str, Any]], columns: Sequence[int]) -> str:
     """The cells as a table, one line per figure, its numbers of rows beside each other."""
     lines: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
     for cell in cells:
         lines.setdefault((cell["part"], cell["what"].split(" (")[0]), {})[cell["rows"]] = cell
     out = [
-        "| part | what | " + " | ".join(f"n = {n}" for n in ROWS) + " |",
-        "| --- | --- |" + " --- |" * len(ROWS),
+        "| part | what | " + " | ".join(f"n = {n}" for n in columns) + " |",
+        "| --- | --- |" + " --- |" * len(columns),
     ]
     for (part, what), found in lines.items():
-        out.append(f"| {part} | {what} | " + " | ".join(entry(found.get(n)) for n in ROWS) + " |")
-    judged = [cell for cell in cells if cell["holds"] is not None]
-    failed = [cell for cell in judged if not cell["holds"]]
-    least = min(cell["repetitions"] for cell in judged)
-    head = (
-        f"{len(judged) - len(failed)} of {len(judged)} cells hold, each simulated at least {least:,} times. "
-        "Coverage of 95 % intervals, or the rate of false alarms of a test at 5 %; **bold** where it is "
-        "significantly (99 %) on the wrong side."
-    )
-    missing = [name for name in PARTS if not any(cell["simulation"] == name for cell in cells)]
-    if missing:
-        head += f" **Not in this table, since not run: {', '.join(missing)}.**"
-    return f"{head}\n\n" + "\n".join(out)
+        out.append(f"| {part} | {what} | " + " | ".join(entry(found.get(n)) for n in columns) + " |")
+    return "\n".join(out)
 
 
 def entry(cell: dict[str, Any] | None) -> str:
@@ -387,8 +518,14 @@ def entry(cell: dict[str, Any] | None) -> str:
         return "–"
     if cell["part"] == "bias":
         return str(cell["more"]).removeprefix("bias ").removesuffix(" standard errors of the score") + " se"
+    if cell["part"] == "time" or not cell["repetitions"]:
+        return str(cell["more"])
     text = f"{100 * cell['rate']:.1f} %"
-    return text if cell["holds"] is not False else f"**{text}**"
+    text = text if cell["holds"] is not False else f"**{text}**"
+    if "bias" in cell:
+        size = f"{cell['bias']:+.2f} ± {cell['error']:.2f}"
+        text = f"{size if cell['unbiased'] else f'**{size}**'} se, {text}"
+    return text
 
 
 def write_document(cells: list[dict[str, Any]], path: Path = DOCUMENT) -> None:
@@ -397,7 +534,7 @@ def write_document(cells: list[dict[str, Any]], path: Path = DOCUMENT) -> None:
     start, end = "<!-- coverage: written by benchmarks/coverage.py -->", "<!-- end of coverage -->"
     before, rest = text.split(start)
     after = rest.split(end)[1]
-    path.write_text(f"{before}{start}\n\n{table(cells)}\n\n{end}{after}", encoding="utf-8")
+    path.write_text(f"{before}{start}\n\n{document(cells)}\n\n{end}{after}", encoding="utf-8")
 
 
 def main() -> None:
@@ -418,8 +555,9 @@ def main() -> None:
         started, cells = time.perf_counter(), []
         for cell in PARTS[name](repetitions):
             cells.append({"simulation": name, **cell.as_dict()})
-            mark = "FAILS" if cell.holds is False else ""
-            line = f"{cell.part:<11}{cell.what:<62}{cell.rows:>5} {cell.rate:.3f} {mark:<6}{cell.more}"
+            mark = "FAILS" if False in (cell.holds, cell.unbiased) else ""
+            size = "" if cell.bias is None else f"bias {cell.bias:+.3f} ± {cell.error:.3f} "
+            line = f"{cell.part:<11}{cell.what:<62}{cell.rows:>5} {cell.rate:.3f} {mark:<6}{size}{cell.more}"
             print(line, flush=True)
         print(f"-- {name}: {time.perf_counter() - started:.0f} s", flush=True)
         merge(arguments.results, name, cells)

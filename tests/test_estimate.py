@@ -16,7 +16,7 @@ from mixtree.data.sources import Rows, Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.errors import InputError, TrainingError
 from mixtree.estimate import Estimate, hull_test, match_losses, match_moments, maximum_likelihood
-from mixtree.estimate.hull import hull_prepared
+from mixtree.estimate.hull import _Distance, hull_prepared
 from mixtree.estimate.likelihood import em
 from mixtree.estimate.matching import match_prepared
 from mixtree.estimate.moments import prepare
@@ -490,3 +490,19 @@ def test_scikit_learn_is_needed_for_the_classifier_only() -> None:
         "sys.exit('sklearn' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000), corners=st.integers(1, 7), moments=st.integers(1, 12), twin=st.booleans())
+def test_distances_of_many_points_are_those_of_each(
+    seed: int, corners: int, moments: int, twin: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    hull = rng.standard_normal((moments, corners))
+    if twin:
+        hull[:, -1] = hull[:, 0]
+    distance = _Distance(hull)
+    inside = rng.dirichlet(np.ones(corners), 4) @ hull.T
+    points = np.vstack([3.0 * rng.standard_normal((20, moments)), inside, hull.T])
+    np.testing.assert_allclose(distance.many(points), [distance(point) for point in points], atol=1e-8)
+    assert distance.many(inside).max() < 1e-8

@@ -14,12 +14,13 @@ from mixtree.data.synthetic import synthetic
 from mixtree.errors import InputError, StudyInterrupted
 from mixtree.events import NodeEvaluated
 from mixtree.fitting import fit, make_options, prepare
-from mixtree.judging import judge, untouched
-from mixtree.metrics import AUROC
+from mixtree.judging import _Case, judge, untouched
+from mixtree.metrics import ACCURACY, AUROC
+from mixtree.policies import fold_rows
 from mixtree.references import Extra, nested_predictions
 from mixtree.storage.sql import open_storage
 from mixtree.study import run
-from mixtree.verdict import label_folds
+from mixtree.verdict import honest_score, label_folds
 
 QUICK = {"model": "linear", "budget": 120, "steps": 4}
 
@@ -122,6 +123,48 @@ def test_a_model_of_the_targets_rows_is_not_scored_on_them(few):
     )
     assert told(only)["score"]["value"] is None
     assert fit(few.sources, **QUICK, policy="validation", holdout=0.4).verdict.score.rows == 24
+
+
+def tuned():
+    """A fit of ``auto`` that trained on the target's rows."""
+    outside = synthetic(rows=300, validation=80, test=10, hull="outside", seed=5)
+    prepared = prepare(outside.sources, make_options(model="linear", budget=600, policy="auto"))
+    return prepared, run(prepared.search, prepared.trainer, keep_predictions=True)
+
+
+def test_twins_are_scored_on_rows_they_never_saw_less_what_choosing_made_up():
+    prepared, result = tuned()
+    assert prepared.search.unseen is not None
+    case = _Case(prepared, result, AUROC, LabelScale())
+    lengths = case.twins
+    assert 1 < len(lengths) <= 5
+    assert any(np.array_equal(each, prepared.search.unseen) for each in lengths.values())
+    verdict = judge(prepared, result)
+    y, folds = case.y, fold_rows(prepared.sources.validation, 2)
+    within = np.mean([AUROC(y[rows], prepared.search.unseen[rows]) for rows in folds])
+    assert verdict.score.value <= within + 1e-12
+    assert "cross-fitted on the 80 rows that also chose the model: partly optimistic" in verdict.sentence
+    assert any("its twins, each trained on one half" in note for note in verdict.notes)
+
+
+def test_a_chain_is_scored_as_it_ended(few):
+    """Nobody had the choice of a model before the last, however good that one was."""
+    result = fit(few.sources, **QUICK, policy="mmd+decay", reference="none")
+    y = few.sources.validation.y
+    assert result.verdict.score.value == pytest.approx(AUROC(y, result.predictions[result.node.path]))
+    assert "choosing again on half of them shows none of it" in result.verdict.sentence
+
+
+def test_nested_intervals_are_wider_than_the_rows_alone_make_them(few):
+    prepared = prepare(few.sources, make_options(**QUICK, nested=True, reference="none", metric="accuracy"))
+    result = run(prepared.search, prepared.trainer, keep_predictions=True)
+    score = judge(prepared, result).score
+    folds = label_folds(few.sources.validation.y, 5, np.random.default_rng(0))
+    mine = nested_predictions(Extra(prepared, 120, LabelScale()), folds)
+    plain = honest_score(ACCURACY, few.sources.validation.y, mine, rows_role="nested")
+    assert score.value == plain.value
+    assert score.value - score.low == pytest.approx(1.25 * (plain.value - plain.low))
+    assert plain.high < score.high <= 1.0
 
 
 def test_nested_folds_score_a_model_of_the_targets_rows(few):

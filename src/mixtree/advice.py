@@ -63,15 +63,19 @@ def advice(
     Rows, if choosing is all that they do (``chooses``): the score of what a quarter and a half of them
     choose, on the other half. Budget: the returned model's score after each training that led to it.
     """
-    total, by_steps = 0, dict[float, float]()
+    total, after, models = 0, list[int](), list[Floats]()
     for node in lineage:
         total += node.steps
         if node.path in predictions:
-            by_steps[total] = metric(y, predictions[node.path])
+            after.append(total)
+            models.append(predictions[node.path])
+    by_steps = dict[float, float]()
+    if len(models) > 2:
+        by_steps = dict(zip(after, metric.batch(y, np.array(models)).tolist(), strict=True))
     return rows_or_budget(
         metric,
         by_rows=_by_rows(metric, choose, y, list(predictions.values())) if chooses else None,
-        by_steps=by_steps if len(by_steps) > 2 else None,
+        by_steps=by_steps or None,
         rows=len(y),
         noise=noise,
     )

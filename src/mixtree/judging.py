@@ -7,24 +7,23 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.advice import advice, looks
 from mixtree.data.labelscale import LabelScale
-from mixtree.data.sources import Rows, Sources
+from mixtree.data.sources import Rows
 from mixtree.errors import StudyInterrupted
-from mixtree.estimate.hull import HullTest, hull_prepared
-from mixtree.estimate.matching import match_prepared
-from mixtree.estimate.moments import prepare as prepare_moments
+from mixtree.estimate.hull import HullTest
 from mixtree.events import Listener
 from mixtree.fitting import Prepared, chooses
 from mixtree.loop import FINISHED
-from mixtree.metrics import LOG_LOSS, SQUARED_LOSS, Metric
-from mixtree.policies import fold_rows
+from mixtree.metrics import ACCURACY, LOG_LOSS, SQUARED_LOSS, Metric
+from mixtree.policies import TARGET_PHASES, fold_rows
 from mixtree.references import Extra, View, attribution, nested_predictions, references
+from mixtree.search import STEP_SIZE
 from mixtree.storage.base import Storage
 from mixtree.study import Result
 from mixtree.tree import Node, Path, Tree
@@ -39,22 +38,20 @@ from mixtree.verdict import (
     label_folds,
     make_verdict,
     mixture_uncertainty,
-    out_of_fold,
     paired_difference,
 )
 from mixtree.verdict.intervals import FEW
 from mixtree.verdict.selection import LEAST_HELD, MOST_SHARE
+from mixtree.verdict.target import about_target
 
 Floats = NDArray[np.float64]
 
 EVENT = "verdict"
 """The kind of a study's event that holds its verdict as JSON."""
 
+FOLD_PHASE = TARGET_PHASES[0]
 _FOLDS, _TRIES = 5, 50
-# The estimate and the hull test may not take a tenth of the study's time: fewer rows and moments than their
-# own defaults lengthen an interval by a few hundredths at most.
-_MOMENTS, _ROWS, _FEWEST = 40, 2_500, 1_000
-_REPETITIONS = 99  # of the hull test: p in steps of 0.01, in a quarter of the time of its own default
+_WIDER = 1.25  # nested: scores were measured to be off by up to 1.23 times what their rows explain
 
 
 def judged(
@@ -99,7 +96,8 @@ def judge(
         others, left_out = references(extra, scored.view, choose=case.choose)
         y = case.scale.back(scored.view.rows.y)
         against = {
-            name: paired_difference(case.metric, y, scored.mine, each) for name, each in others.items()
+            name: paired_difference(case.metric, y, scored.mine, each, made_up=scored.made_up)
+            for name, each in others.items()
         }
         notes += [*left_out, *attribution(extra, case.mixed.mixture, scored.view, case.metric)]
     hull, mixture = _mixture(case)
@@ -190,6 +188,48 @@ class _Case:
         return all(node.diverged or path in self.clean_predictions for path, node in self.clean.items())
 
     @property
+    def twins(self) -> dict[Path, Floats]:
+        """What models tuned on one fold of the target's rows predict for the other, by how long they were.
+
+        Named by the path of the first fold's, with every row's prediction by the model that never saw it.
+        """
+        rows, count = self.prepared.sources.validation, len(self.prepared.sources)
+        ends: dict[int, list[Path]] = {}
+        for path, node in self.result.tree.items():
+            if node.phase == FOLD_PHASE and (*path, 0) not in self.result.tree and not node.diverged:
+                ends.setdefault(int(np.argmax(node.mixture[count:])), []).append(path)
+        folds = fold_rows(rows, self.prepared.sources.classes)
+        found: dict[Path, Floats] = {}
+        for pair in zip(*(sorted(ends.get(fold, []), key=len) for fold in range(len(folds))), strict=False):
+            told = [self.result.predictions.get(path) for path in pair]
+            if all(each is not None for each in told):
+                mixed = np.array(told[0], dtype=np.float64)
+                mixed[folds[0]] = np.asarray(told[1])[folds[0]]
+                found[pair[0]] = np.asarray(self.scale.back(mixed), dtype=np.float64)
+        return found
+
+    def crossed(self, chosen: Path, mine: Floats | None = None) -> CrossFit:
+        """The cross-fitted score of a node, or of its twins' predictions where it was trained on the rows.
+
+        Rivals are nodes with as much training behind them, and the lengths of tuning on the target's rows
+        that were tried, none of it among them. Trials of step sizes are none: noise does not decide them.
+        """
+        tree = self.result.tree
+        behind: dict[Any, Any] = {
+            path: path if node.phase == STEP_SIZE else (len(path), sum(e.steps for e in tree.lineage(path)))
+            for path, node in self.clean.items()
+        }
+        given: dict[Any, Floats] = dict(self.clean_predictions)
+        for path, each in self.twins.items():
+            given[path], behind[path] = each, FOLD_PHASE
+        if len(given) > len(self.clean_predictions) and self.lineage:
+            given["not tuned"], behind["not tuned"] = given[self.mixed.path], FOLD_PHASE
+        if mine is not None:
+            given["tuned"], behind["tuned"] = mine, "alone"
+            chosen = cast(Path, "tuned")
+        return cross_fitted(self.metric, self.y, given, chosen=chosen, objective=self.choose, rivals=behind)
+
+    @property
     def chosen_on(self) -> ScoreInterval | None:
         """The returned model's score on the rows that chose it."""
         mine = self.clean_predictions.get(self.result.node.path)
@@ -224,6 +264,12 @@ class _Scored:
     instead: str = ""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @property
+    def made_up(self) -> float:
+        """By how much the predictions look better than they are, since the same rows chose them."""
+        known = isinstance(self.score, CrossFit) and isfinite(self.score.optimism)
+        return self.score.optimism if isinstance(self.score, CrossFit) and known else 0.0
 
     @property
     def noise(self) -> float:
@@ -280,9 +326,11 @@ def _nested(case: _Case, extra: Extra, folds: NDArray[np.intp]) -> _Scored:
     score = _within_folds(
         honest_score(case.metric, case.y, mine, rows_role="nested"), case.metric, case.y, mine, folds
     )
+    score = _wider(score, case.metric)
     note = (
         f"nested: {count} whole fits, each scored on the part of the rows that it never saw; the score is of "
-        f"choosing with {1 - 1 / count:.0%} of the rows"
+        f"choosing with {1 - 1 / count:.0%} of the rows, its interval {_WIDER - 1:.0%} wider than the rows "
+        "alone would make it, since those models are not the returned one"
     )
     return _Scored(score, View(rows, False, folds), mine, notes=(note,))
 
@@ -301,6 +349,17 @@ def _within_folds(
     return replace(pooled, value=value, low=max(0.0, pooled.low + move), high=min(1.0, pooled.high + move))
 
 
+def _wider(score: ScoreInterval, metric: Metric) -> ScoreInterval:
+    """The interval of a nested score for the returned model, whose own luck in training is added to it."""
+    low = score.value - _WIDER * (score.value - score.low)
+    high = score.value + _WIDER * (score.high - score.value)
+    if metric.by_class or metric.contributions is ACCURACY.contributions:
+        low, high = max(low, 0.0), min(high, 1.0)
+    elif score.low >= 0.0:  # of losses, which are never negative
+        low = max(low, 0.0)
+    return replace(score, low=low, high=high)
+
+
 def _by_twins(case: _Case, refused: tuple[str, ...]) -> _Scored | None:
     """Tuned on the rows that would score it, but its policy tuned twins of it on folds of them too."""
     unseen = getattr(case.prepared.search, "unseen", None)
@@ -311,8 +370,11 @@ def _by_twins(case: _Case, refused: tuple[str, ...]) -> _Scored | None:
     folds = np.zeros(len(rows), dtype=np.intp)
     for number, held in enumerate(fold_rows(rows, classes)):
         folds[held] = number
-    score = honest_score(case.metric, case.y, mine, rows_role="cross-fitted")
-    score = _within_folds(score, case.metric, case.y, mine, folds)
+    pooled = honest_score(case.metric, case.y, mine, rows_role="cross-fitted")
+    within = _within_folds(pooled, case.metric, case.y, mine, folds)
+    score: ScoreInterval | CrossFit = within
+    if case.complete and isfinite(pooled.value):
+        score = case.crossed(case.result.node.path, mine).moved(within.value - pooled.value)
     note = (
         "the returned model was trained on the rows that would score it; the score is that of its twins, "
         "each trained on one half of them and scored on the other"
@@ -326,10 +388,7 @@ def _score_before(case: _Case, refused: tuple[str, ...]) -> _Scored:
     why = "it was trained on the rows that would score it; give a test file, or use --nested or --holdout"
     if not case.lineage or not case.complete:
         return _Scored(_no_score(len(rows), why), View(rows, False), None, warnings=refused)
-    score = cross_fitted(
-        case.metric, case.y, case.clean_predictions, chosen=case.mixed.path, objective=case.choose
-    )
-    mine = out_of_fold(case.metric, case.y, case.clean_predictions, objective=case.choose)
+    score, mine = case.crossed(case.mixed.path), case.clean_predictions.get(case.mixed.path)
     instead = (
         "no honest score of the returned model, which was trained on the rows that would score it; the model "
         "before that"
@@ -344,20 +403,12 @@ def _no_score(rows: int, why: str) -> ScoreInterval:
 
 def _cross_fitted(case: _Case, extra: Extra, refused: tuple[str, ...]) -> _Scored:
     rows = case.prepared.sources.validation
-    if not case.complete:
+    mine = case.clean_predictions.get(case.result.node.path)
+    if mine is None or not case.complete:
         mine = extra.own_units(case.prepared.trainer, case.result.state, rows)
         score = honest_score(case.metric, case.y, mine, rows_role="validation")
         return _Scored(score, View(rows, False), mine, warnings=refused)
-    values = {path: node.value for path, node in case.clean.items()}
-    crossed = cross_fitted(
-        case.metric,
-        case.y,
-        case.clean_predictions,
-        values,
-        chosen=case.result.node.path,
-        objective=case.choose,
-    )
-    mine = out_of_fold(case.metric, case.y, case.clean_predictions, objective=case.choose)
+    crossed = case.crossed(case.result.node.path)
     few = () if len(rows) * MOST_SHARE >= LEAST_HELD else (
         f"{len(rows)} validation rows are too few to keep some aside: the rows that chose also score",
     )  # fmt: skip
@@ -383,18 +434,11 @@ def _constant(case: _Case) -> list[str]:
 
 def _mixture(case: _Case) -> tuple[HullTest, MixtureUncertainty]:
     """All validation rows, those held out too, say what the target is: nothing is chosen by them here."""
-    seed = case.prepared.options.seed
-    given = _thinned(case.prepared.given, seed)
-    count, wanted = len(given), max(_MOMENTS, 3 * len(given))
-    enough = given.sizes.min() >= 3 * wanted and given.sizes.sum() >= 20 * wanted
-    moments = prepare_moments(given, moments=wanted if enough else None, seed=seed)
-    hull = hull_prepared(moments, given.validation, repetitions=_REPETITIONS, seed=seed)
-    estimate = None
-    if count > 1:
-        estimate = match_prepared(moments, given.validation, names=given.names)
+    hull, estimate = about_target(case.prepared.given, seed=case.prepared.options.seed)
+    names, count = case.prepared.given.names, len(case.prepared.given)
     nodes = list(case.clean.values())
     found = mixture_uncertainty(
-        dict(zip(given.names, case.mixed.mixture[:count].tolist(), strict=True)),
+        dict(zip(names, case.mixed.mixture[:count].tolist(), strict=True)),
         estimate,
         tried=[node.mixture[:count] for node in nodes],
         values=[node.value for node in nodes],
@@ -407,20 +451,6 @@ def _mixture(case: _Case) -> tuple[HullTest, MixtureUncertainty]:
         note = f"the weights are those before the last {last} steps, which were on the target's own rows"
         found = replace(found, notes=(*found.notes, note))
     return hull, found
-
-
-def _thinned(sources: Sources, seed: int) -> Sources:
-    """Some of each source's rows: beside the target's few, more of them add nothing."""
-    rng = np.random.default_rng(seed)
-    most = int(np.clip(4 * len(sources.validation), _FEWEST, _ROWS))
-    parts = [
-        part if len(part) <= most else part.take(np.sort(rng.choice(len(part), most, replace=False)))
-        for part in sources.rows
-    ]
-    target = sources.validation
-    if len(target) > _ROWS:
-        target = target.take(np.sort(rng.choice(len(target), _ROWS, replace=False)))
-    return replace(sources, rows=tuple(parts), validation=target)
 
 
 # ---------------------------------------------------------------------------------------------------- storage

@@ -275,3 +275,18 @@ def test_intervals_cover(metric: Metric) -> None:
         hits += score.low <= truth <= score.high
         gaps += difference.low <= gap <= difference.high
     assert hits >= 86 and gaps >= 86  # 95 expected; fewer than 86 have a chance of 1 in 7,000
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_what_the_choice_made_up_is_taken_off(metric: Metric) -> None:
+    y, one, two = problem(metric, 80)
+    plain = paired_difference(metric, y, one, two)
+    less = paired_difference(metric, y, one, two, made_up=0.02)
+    side = 1.0 if metric.higher_is_better else -1.0
+    assert side * (plain.value - less.value) == pytest.approx(0.02)
+    assert less.p >= plain.p
+    near, far = ("low", "high") if metric.higher_is_better else ("high", "low")
+    assert getattr(less, near) == pytest.approx(getattr(plain, near) - side * 0.02)
+    assert getattr(less, far) == pytest.approx(getattr(plain, far))
+    lost = paired_difference(metric, y, one, two, made_up=0.9)
+    assert lost.outcome == "not distinguishable" and lost.p == 1.0

@@ -117,6 +117,50 @@ def test_cross_fitting_quotes_the_returned_node_and_its_objective() -> None:
     assert cross_fitted(AUROC, y, told, objective=LOG_LOSS).value != cross_fitted(AUROC, y, told).value
 
 
+def test_a_model_that_was_never_a_choice_is_not_quoted() -> None:
+    """A chain of models: the last one is returned, however good an earlier one is."""
+    y, told = noise_nodes(60, 4, 3)
+    told[0] = np.column_stack([1 - 0.98 * y, 0.98 * y])
+    chain = cross_fitted(AUROC, y, told, chosen=3, rivals={i: i for i in told})
+    assert (chain.value, chain.naive, chain.optimism) == (AUROC(y, told[3]), AUROC(y, told[3]), 0.0)
+    assert cross_fitted(AUROC, y, told, chosen=3).value == 1.0
+
+
+def test_luck_among_rivals_is_inherited_by_the_model_that_goes_on() -> None:
+    """The best of twenty lucky models is trained on: what it returns is lucky too."""
+    naive, quoted = [], []
+    for seed in range(30):
+        y, told = noise_nodes(40, 20, seed)
+        best = max(told, key=lambda i: AUROC(y, told[i]))
+        told[99] = 0.9 * told[best] + 0.05
+        rivals = {i: "last" if i == 99 else "first" for i in told}
+        found = cross_fitted(AUROC, y, told, chosen=99, rivals=rivals, seed=seed)
+        naive.append(found.naive)
+        quoted.append(found.value)
+        assert found.value == pytest.approx(found.naive - found.optimism)
+    assert np.mean(naive) > 0.63 and np.mean(quoted) == pytest.approx(0.5, abs=0.03)
+
+
+def test_the_choice_that_made_up_most_counts() -> None:
+    y, told = noise_nodes(60, 12, 4)
+    few = {i: i < 2 for i in told}  # two rivals, and ten
+    alone = [
+        cross_fitted(AUROC, y, {i: told[i] for i in told if few[i] == side}).optimism
+        for side in (True, False)
+    ]
+    both = cross_fitted(AUROC, y, told, chosen=0, rivals=few)
+    assert both.optimism == pytest.approx(max(alone)) and both.naive == AUROC(y, told[0])
+
+
+def test_a_moved_score_keeps_what_was_made_up() -> None:
+    y, told = noise_nodes(60, 12, 4)
+    found = cross_fitted(AUROC, y, told)
+    moved = found.moved(0.05)
+    assert moved.value - found.value == pytest.approx(0.05) == moved.naive - found.naive
+    assert moved.optimism == found.optimism and found.moved(0.0) is found
+    assert found.moved(5.0).high == 1.0
+
+
 def test_cross_fitting_without_anything_to_score() -> None:
     y, told = noise_nodes(30, 3, 0)
     broken = {i: np.full_like(each, np.nan) for i, each in told.items()}

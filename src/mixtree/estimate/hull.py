@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
-import scipy.linalg
+import scipy.sparse
+from numpy.typing import NDArray
 
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import InputError
-from mixtree.estimate.moments import THIN, Prepared, normal, prepare, share_of
-from mixtree.estimate.solve import Equations, Floats, Solution, nearest_in_hull, solve
+from mixtree.estimate.moments import THIN, Prepared, Target, normal, prepare
+from mixtree.estimate.solve import Equations, Floats, Solution, nearest_in_hull
 from mixtree.simplex import Mixture
 
 _POWER = 0.8  # with which a target worth knowing about must be found before "inside" is said
@@ -18,6 +20,7 @@ _SHARE = 0.5  # of such a target's rows that come from where no source is
 _UNLIKE = (0.25, 1.0)  # squared distance of such a place: at least; and with one source, nothing to compare
 _DRAWS = 200  # of targets outside, for the power
 _MANY = 1_000  # target rows from which their mean is taken to be normal
+_CORNERS = 5  # of a hull whose faces are tried one by one
 _STREAM = 1  # of the seed; 0 draws the sources' rows
 
 
@@ -77,7 +80,7 @@ def hull_test(
 
 def hull_prepared(
     prepared: Prepared,
-    target: Rows,
+    target: Rows | Target,
     *,
     level: float = 0.05,
     repetitions: int = 499,
@@ -89,18 +92,17 @@ def hull_prepared(
     Without a look outside there is no power, and what is not rejected stays undecided.
     """
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(_STREAM + 1)[_STREAM])
-    equations = prepared.whole.equations(prepared.table(target), share_of(target))
-    solution = solve(equations)
+    given = prepared.of(target)
+    equations, solution, target = given.equations, given.solution, given.rows
     alpha = solution.alpha
     # One half of the source rows weighs, the other makes targets: made of the first they came too close.
     weigh, make = (replace(equations, covariances=half.covariances) for half in prepared.halves)
-    factor = scipy.linalg.cholesky(weigh.noise(weigh.around(alpha)), lower=True)
-    root = scipy.linalg.solve_triangular(factor, np.eye(len(factor)), lower=True)
+    root = np.linalg.inv(np.linalg.cholesky(weigh.noise(weigh.around(alpha))))
     distance = _Distance(root @ equations.means)
     statistic = distance(root @ equations.target)
     edge = distance.corners @ _towards_edge(solution, equations.n)
     noise = _noise(prepared, make, alpha, root, repetitions, rng)
-    simulated = np.array([distance(edge + gap) for gap in noise])
+    simulated = distance.many(edge + noise)
     # Rounding must not tell 0 from 0, should nothing vary.
     p = float((1 + np.count_nonzero(simulated >= statistic - 1e-9)) / (repetitions + 1))
     strange = 0
@@ -133,6 +135,29 @@ class _Distance:
         gap = self.inner @ nearest_in_hull(self.inner, inner) - inner
         return max(float(point @ point - inner @ inner), 0.0) + float(gap @ gap)
 
+    def many(self, points: Floats) -> Floats:
+        """The same of every row, by trying every face of the hull on all of them at once.
+
+        A point's nearest one lies inside some face and is its foot on that face's plane. A foot that is
+        inside its face is in the hull: the nearest of those it is.
+        """
+        count = self.inner.shape[1]
+        if count > _CORNERS:  # faces are 2^K − 1
+            return np.array([self(point) for point in points])
+        inner = points @ self.span
+        nearest = np.square(inner[:, :, None] - self.inner).sum(axis=1).min(axis=1)  # of the corners
+        for size in range(2, count + 1):
+            for face in combinations(range(count), size):
+                first, edges = self.inner[:, face[0]], self.inner[:, face[1:]] - self.inner[:, face[:1]]
+                gaps = inner - first
+                weights = gaps @ np.linalg.pinv(edges).T
+                gaps -= weights @ edges.T
+                inside = (weights >= 0.0).all(axis=1) & (weights.sum(axis=1) <= 1.0)
+                squared = np.where(inside, np.einsum("ij,ij->i", gaps, gaps), np.inf)
+                np.minimum(nearest, squared, out=nearest)
+        beside = np.einsum("ij,ij->i", points, points) - np.einsum("ij,ij->i", inner, inner)
+        return np.asarray(np.maximum(beside, 0.0) + nearest)
+
 
 def _towards_edge(solution: Solution, n: float) -> Mixture:
     """α̂ with those weights at 0 that may be 0: J is largest there, so the level holds wherever α* is."""
@@ -159,31 +184,32 @@ def _noise(
     q = len(root)
     n = max(1, round(equations.n))
     if n > _MANY:
-        factor = scipy.linalg.cholesky(equations.noise(alpha), lower=True)
+        factor = np.linalg.cholesky(equations.noise(alpha))
         drawn: Floats = rng.standard_normal((repetitions, q)) @ (root @ factor).T
         return drawn
     own = np.tensordot(alpha**2 / equations.sizes, equations.covariances, 1)
     values, vectors = np.linalg.eigh(own)
-    factor = root @ (vectors * np.sqrt(np.maximum(values, 0.0)))
-    noise: Floats = rng.standard_normal((repetitions, q)) @ factor.T
-    picks = rng.choice(len(alpha), size=(repetitions, n), p=alpha)
-    rows = np.empty((repetitions, n), dtype=np.int64)
-    tables, start = [], 0
+    noise: Floats = rng.standard_normal((repetitions, q)) @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    counts = rng.multinomial(n, alpha / alpha.sum(), size=repetitions)
     for i, (table, share, part) in enumerate(
         zip(prepared.tables, prepared.shares, prepared.parts[1], strict=True)
     ):
-        mine, weight = picks == i, normal(share[part])
-        rows[mine] = start + rng.choice(len(weight), size=np.count_nonzero(mine), p=weight)
+        half, weight, mine = table[part], normal(share[part]), counts[:, i, None]
         # Around the whole source's mean, and as wide as a source is of which these are a few rows.
-        half = table[part]
         wide = 1.0 / np.sqrt(max(1.0 - float(weight @ weight), 0.5))
-        tables.append((wide * (half - weight @ half) + equations.means[:, i]) @ root.T)
-        start += len(half)
-    everything = np.vstack(tables)
-    centre = root @ (equations.means @ alpha)
-    for repetition, index in enumerate(rows):
-        noise[repetition] += everything[index].mean(axis=0) - centre
-    return noise
+        sums = _sums(half, weight, counts[:, i], rng)
+        noise += (wide * (sums - mine * (weight @ half)) + mine * equations.means[:, i]) / n
+    return np.asarray((noise - equations.means @ alpha) @ root.T)
+
+
+def _sums(table: Floats, weight: Floats, counts: NDArray[np.int64], rng: np.random.Generator) -> Floats:
+    """Sums of so many rows each, drawn with replacement by weight: (len(counts), q)."""
+    size, total = len(weight), int(counts.sum())
+    alike = weight.min() == weight.max()
+    rows = rng.integers(size, size=total) if alike else rng.choice(size, size=total, p=weight)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    picks = scipy.sparse.csr_array((np.ones(total), rows, starts), shape=(len(counts), size))
+    return np.asarray(picks @ table)
 
 
 def _power(
@@ -204,11 +230,10 @@ def _power(
         """With targets of as many rows as make their means vary so much, relative to now."""
         wide = np.sqrt(variance)
         found = [
-            distance(centre + wide * gap) > variance * critical
+            distance.many(centre + wide * gaps) > variance * critical
             for (distance, centre), gaps in zip(targets, draws, strict=True)
-            for gap in gaps
         ]
-        return float(np.mean(found))
+        return float(np.mean(np.concatenate(found)))
 
     now = power(1.0)
     best, worst = max(1.01 * fixed / per_row, 1e-6), 1.0

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.linalg
 
 from mixtree.data.sources import Rows, Sources
-from mixtree.estimate.moments import Prepared, prepare, share_of
+from mixtree.estimate.moments import Prepared, Target, prepare
 from mixtree.estimate.solve import Equations, Estimate, Floats, as_estimate, solve, summarise
 
 
@@ -33,15 +33,15 @@ def match_moments(
     return match_prepared(prepared, sources.validation, names=sources.names)
 
 
-def match_prepared(prepared: Prepared, target: Rows, *, names: tuple[str, ...]) -> Estimate:
+def match_prepared(prepared: Prepared, target: Rows | Target, *, names: tuple[str, ...]) -> Estimate:
     """The same with the sources' part done before: for many targets of one set of sources.
 
     The weights of least squares come down to K − 1 combinations of the moments, those that tell the sources
     apart. One half of every source's rows computes them for the other half, on which they are averaged.
     """
-    table, share = prepared.table(target), share_of(target)
-    equations = prepared.whole.equations(table, share)
-    around = equations.around(solve(equations).alpha)
+    given = prepared.of(target)
+    table, share = given.table, given.share
+    around = given.equations.around(given.solution.alpha)
     of_sources = [np.empty((len(rows), max(1, len(names) - 1))) for rows in prepared.tables]
     of_target = []
     for learn, apply in ((0, 1), (1, 0)):
@@ -57,7 +57,7 @@ def match_prepared(prepared: Prepared, target: Rows, *, names: tuple[str, ...]) 
     return as_estimate(
         solution,
         method="joint moments" if joint else "moments of x",
-        n=len(target),
+        n=len(given.rows),
         names=names,
         notes=notes,
     )

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import InputError
 from mixtree.estimate.directions import find_directions
-from mixtree.estimate.solve import Floats, Summary, summarise
+from mixtree.estimate.solve import Equations, Floats, Solution, Summary, solve, summarise
 from mixtree.estimate.unseen import Unseen
 
 _MOMENTS = 120
@@ -105,6 +105,17 @@ class Basis:
         return np.asarray(x.toarray() if hasattr(x, "toarray") else x, dtype=np.float64)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Target:
+    """A target's rows in terms of a basis, and the mixture that explains their means best."""
+
+    rows: Rows
+    table: Floats
+    share: Floats
+    equations: Equations
+    solution: Solution
+
+
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """The sources in terms of a basis: all that does not depend on the target's rows.
@@ -157,41 +168,57 @@ class Prepared:
         """The functions' values on these rows."""
         return self.basis(rows)[:, self.used]
 
+    def of(self, rows: Rows | Target) -> Target:
+        """A target, solved for its mixture; one that already is stays as it is."""
+        if isinstance(rows, Target):
+            return rows
+        table, share = self.table(rows), share_of(rows)
+        equations = self.whole.equations(table, share)
+        return Target(rows, table, share, equations, solve(equations))
 
-def prepare(sources: Sources, *, joint: bool = True, moments: int | None = None, seed: int = 0) -> Prepared:
+
+def prepare(
+    sources: Sources,
+    *,
+    joint: bool = True,
+    moments: int | None = None,
+    rows: int | None = None,
+    seed: int = 0,
+) -> Prepared:
     """Functions fitted to the sources, and their values there.
 
     At most ``moments`` functions: unless told 120, more for many sources, fewer where a source is small. At
-    most 5,000 rows of a source are used, 40,000 of all together, more where the target has thousands of
-    rows; the seed draws them. Where x has more columns than ``moments`` allows, a third of those rows choose
-    directions of x and only the others are averaged: directions look more telling on the rows that chose them
-    than they are. Where x and y give fewer than 3 functions per source, a random layer tanh(xA + a) adds
-    more.
+    most ``rows`` rows of a source are used, unless told 5,000, 40,000 of all together, more where the target
+    has thousands of rows; the seed draws them. Where x has more columns than ``moments`` allows, a third of
+    those rows choose directions of x and only the others are averaged: directions look more telling on the
+    rows that chose them than they are. Where x and y give fewer than 3 functions per source, a random layer
+    tanh(xA + a) adds more.
     """
     if moments is not None and moments < 1:
         raise InputError(f"moments must be at least 1; got {moments}")
     rng = np.random.default_rng(np.random.SeedSequence(seed))
     wanted = max(_FEWEST, min(_ROWS, _TOTAL // len(sources)))
-    cap = max(wanted, min(5 * len(sources.validation), 4 * _ROWS))
-    rows = [part.take(rng.permutation(len(part))[:cap]) for part in sources.rows]
-    limit = moments or _limit([len(part) for part in rows])
-    unseen = Unseen.fit(rows, sources.classes)
-    labels = Labels.fit(rows, sources.classes) if joint else None
+    cap = rows or max(wanted, min(5 * len(sources.validation), 4 * _ROWS))
+    parts = [part.take(rng.permutation(len(part))[:cap]) for part in sources.rows]
+    limit = moments or _limit([len(part) for part in parts])
+    unseen = Unseen.fit(parts, sources.classes)
+    labels = Labels.fit(parts, sources.classes) if joint else None
     of_y = 0 if labels is None else len(labels)
     keep = max(1, (limit - of_y) // (1 + of_y))
     directions = None
     if sources.features > keep:
-        first, rows = _split(rows)
+        first, parts = _split(parts)
         values = [np.ones((len(part), 1)) if labels is None else labels(part.y) for part in first]
         directions = find_directions([part.x for part in first], values, keep, rng)
     columns = min(sources.features, keep)
     more = min(keep - columns, _too_few(columns, of_y, len(sources)))
-    basis = Basis.fit(rows, labels, directions, _layer(columns, more, rng))
-    tables = [basis(part) for part in rows]
-    used = np.ptp(np.vstack(tables), axis=0) > 1e-9
+    basis = Basis.fit(parts, labels, directions, _layer(columns, more, rng))
+    tables = [basis(part) for part in parts]
+    columns_first = np.hstack([table.T for table in tables])  # along rows is the quick way to look
+    used = np.ptp(columns_first, axis=1) > 1e-9
     varies = bool(used.any())
     used[0] |= not varies
-    shares = [share_of(part) for part in rows]
+    shares = [share_of(part) for part in parts]
     return Prepared(basis, used, varies, [table[:, used] for table in tables], shares, unseen)
 
 

@@ -78,8 +78,8 @@ below is measured on it. The confirm half was looked at three times: with the fi
 one (steps up to 27 × and races by loss alone, which failed on `wine-quartile` and `allstate`), and with the
 present one. So the confirm half is no longer untouched: two of the choices answer to it.
 
-Whether the target lies in the sources' hull decides nothing here: the hull test tells *shift*, not whether the
-target's rows *help*, which is measured directly. The verdict reports it.
+Whether the target lies in the sources' hull decides nothing here: the hull test tells *shift*, not whether
+the target's rows *help*, which is measured directly. The verdict reports it.
 
 **Tried on the design half and without effect, or worse; not kept:** estimating the mixture by maximum
 likelihood instead of moments, or by the mean of both; one more mixture half-way between uniform and the

@@ -135,9 +135,19 @@ def honest_score(
 
 
 def paired_difference(
-    metric: Metric, y: ArrayLike, one: ArrayLike, two: ArrayLike, *, level: float = LEVEL, seed: int = 0
+    metric: Metric,
+    y: ArrayLike,
+    one: ArrayLike,
+    two: ArrayLike,
+    *,
+    made_up: float = 0.0,
+    level: float = LEVEL,
+    seed: int = 0,
 ) -> Difference:
     """The first model's score less the second's, paired by row.
+
+    ``made_up`` is by how much the first is expected to look better than it is, since these rows chose it (see
+    :func:`mixtree.verdict.cross_fitted`): that much is taken off, and the interval extended by it.
 
     >>> from mixtree.metrics import MAE
     >>> paired_difference(MAE, [1.0, 2.0, 3.0], [1.0, 2.0, 4.0], [1.0, 2.0, 4.0]).outcome
@@ -155,12 +165,18 @@ def paired_difference(
     if rows == 1:
         told = (*told, "one row cannot tell two models apart")
         return Difference(np.nan, np.nan, np.nan, np.nan, rows, "none", higher, told)
-    gap = values[0] - values[1]
+    off = made_up if higher else -made_up
+    gap = values[0] - values[1] - off
     if np.array_equal(first, second):
         same = (*told, "both models predict the same")
         return Difference(0.0, 0.0, 0.0, 1.0, rows, "identical", higher, same)
     rng = np.random.default_rng(seed)
-    method, bounds, least = _gap_bounds(metric, labels, (first, second), values, rng)
+    method, plain, least = _gap_bounds(metric, labels, (first, second), values, rng)
+
+    def bounds(alpha: float) -> tuple[float, float]:
+        low, high = plain(alpha)
+        return low - max(off, 0.0), high - min(off, 0.0)
+
     low, high = bounds(1.0 - level)
     if _is_area(metric):
         low, high = max(low, -1.0), min(high, 1.0)

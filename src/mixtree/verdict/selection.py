@@ -28,9 +28,9 @@ MOST_HELD = 2_000
 """Rows with which a score is known to about a hundredth; more would only be taken from the search."""
 
 _BINS = 10  # strata of a regression's targets
-_REPEATS = 20
-_DRAWS = 400
-_MANY = 100  # rows from which a resampled mean is taken to be normal
+_REPEATS = 10  # of splitting the rows: what another ten splits would change is a tenth of the score's error
+_DRAWS = 200
+_MANY = 30  # rows from which a resampled mean is taken to be normal
 
 
 def holdout(sources: Sources, fraction: float | None = None, *, seed: int) -> tuple[Sources, Rows | None]:
@@ -95,10 +95,10 @@ def _stratified(y: NDArray[Any], wanted: int, *, classes: int, rng: np.random.Ge
 
 @dataclass(frozen=True, slots=True)
 class CrossFit:
-    """A score of the *choice*: nodes chosen on some rows, scored on the others, over many splits.
+    """The returned node's score less what its choice made up, by choosing again on parts of the rows.
 
-    ``naive`` is the returned node's score on the rows that chose it, ``optimism`` how much of it the choice
-    is expected to have made up (0 or more, in the metric's own units); ``value`` is cross-fitted.
+    ``naive`` is its score on the rows that chose it, ``optimism`` how much of that the choice is expected to
+    have made up (0 or more, in the metric's own units); ``value`` is what is left.
     """
 
     value: float
@@ -109,6 +109,13 @@ class CrossFit:
     queries: int
     rows: int
     notes: tuple[str, ...] = ()
+
+    def moved(self, by: float) -> CrossFit:
+        """All of it shifted: an area, which stays in [0, 1], is better taken within folds."""
+        if not by or not isfinite(self.value):
+            return self
+        low, high = np.clip([self.low + by, self.high + by], 0.0, 1.0).tolist()
+        return replace(self, value=self.value + by, naive=self.naive + by, low=low, high=high)
 
     def as_score(self) -> ScoreInterval:
         """The same as a score; cross-fitting leaves a part of the optimism in, so it is marked optimistic."""
@@ -123,15 +130,21 @@ def cross_fitted(
     *,
     chosen: Any = None,
     objective: Metric | None = None,
+    rivals: Mapping[Any, Any] | None = None,
     folds: int = 2,
     seed: int = 0,
 ) -> CrossFit:
     """Choose the node on some folds and score it on the other, over the stored predictions of every node.
 
     ``values`` of nodes (smaller is better) leave out those that diverged and say which was best; ``chosen``
-    is the node that was returned, ``objective`` the metric that chooses (else ``metric``). The training
-    itself saw the sources only, so choosing is all that has to be done again: give no node that was trained
-    on the target's rows.
+    is the node that was returned, ``objective`` the metric that chooses (else ``metric``). What is predicted
+    for a row must not come from a model that was trained on it.
+
+    The returned node's score is lowered by what the choice made up: how much better the best looks on all
+    rows than what one half of them chooses is on the other half. Only rivals (``rivals`` of them are equal)
+    are chosen from, unless told all nodes: a search that returns its last model never had the choice of an
+    earlier one. Of several such choices the one that made up most, by the objective, counts: luck is
+    inherited.
     """
     labels = np.asarray(y)
     choose = objective or metric
@@ -146,19 +159,41 @@ def cross_fitted(
     if chosen is None or chosen not in names:
         chosen = _best(names, values, choose, labels, stack)
     alone = honest_score(metric, labels, stack[names.index(chosen)], rows_role="validation", seed=seed)
-    scores = _fold_scores(metric, choose, labels, stack, folds, np.random.default_rng(seed))
+    groups = _groups(names, rivals)
+    pick_by = Chooser(choose, labels, stack)
+    scores, liked = _fold_scores(metric, pick_by, labels, stack, groups, folds, np.random.default_rng(seed))
     if not len(scores) or not isfinite(alone.value):
         notes = (*alone.notes, "too few rows of each class to choose on some and score on others")
         return CrossFit(
             alone.value, alone.low, alone.high, alone.value, np.nan, len(predictions), len(labels), notes
         )
-    value = float(np.mean(scores))
     better = 1.0 if metric.higher_is_better else -1.0
-    made_up = max(0.0, better * (alone.value - value))
-    shift = value - alone.value
-    # The interval's width is the returned node's own; below it reaches as far as the optimism.
-    low, high = alone.low + min(shift, 0.0), alone.high + max(shift, 0.0)
-    return CrossFit(value, low, high, alone.value, made_up, len(predictions), len(labels), alone.notes)
+    if rivals is None:
+        gap = better * (alone.value - float(np.mean(scores)))
+    elif len(groups[0]) == 1:  # nobody chose
+        gap = 0.0
+    else:
+        seen = pick_by.scores(np.ones((1, len(labels)), dtype=np.bool_))[0]
+        by_all = np.array([group[int(seen[group].argmax())] for group in groups])
+        most = int((seen[by_all] - liked.mean(axis=0)).argmax())
+        look = _scores(metric, labels, stack[by_all[[most]]])[0]
+        gap = better * float(look - scores[:, most].mean())
+    return _lowered(alone, better * gap, len(predictions), made_up=max(0.0, gap))
+
+
+def _lowered(alone: ScoreInterval, shift: float, queries: int, *, made_up: float) -> CrossFit:
+    """The score less what was made up; the interval's width is the returned node's own, extended by it."""
+    value = alone.value - shift
+    low, high = alone.low - max(shift, 0.0), alone.high - min(shift, 0.0)
+    return CrossFit(value, low, high, alone.value, made_up, queries, alone.rows, alone.notes)
+
+
+def _groups(names: list[Any], rivals: Mapping[Any, Any] | None) -> list[list[int]]:
+    """Positions of the nodes that were alternatives to each other; one node alone was no choice."""
+    found: dict[Any, list[int]] = {}
+    for place, name in enumerate(names):
+        found.setdefault(rivals[name] if rivals is not None else None, []).append(place)
+    return [group for group in found.values() if len(group) > 1] or [[0]]
 
 
 def _best(
@@ -171,38 +206,50 @@ def _best(
 
 def _fold_scores(
     metric: Metric,
-    choose: Metric,
+    pick_by: Chooser,
     labels: NDArray[Any],
     stack: Floats,
+    groups: list[list[int]],
     folds: int,
     rng: np.random.Generator,
-) -> Floats:
-    """Scores of the nodes that the other folds chose; splits in which a fold lacks a class are left out."""
-    classes, scores = stack.ndim == 3, []
+) -> tuple[Floats, Floats]:
+    """Scores (splits, groups) of the nodes that the other folds chose from each group; and by the objective.
+
+    Splits in which a fold lacks a class are left out.
+    """
     if folds < 2:
         raise InputError(f"cross-fitting needs at least 2 folds; got {folds}")
-    present = len(np.unique(labels)) if classes else 0
-    if len(labels) < 2 * folds:
-        return np.empty(0)
-    pick_by = Chooser(choose, labels, stack)
-    for _ in range(_REPEATS):
+    classes = stack.ndim == 3
+    codes = np.unique(labels, return_inverse=True)[1] if classes else np.zeros(len(labels), dtype=np.intp)
+    counts = np.bincount(codes)
+    held: list[NDArray[np.bool_]] = []
+    for _ in range(_REPEATS if len(labels) >= 2 * folds else 0):
         fold = label_folds(labels, folds, rng)
-        for number in range(folds):
-            held, other = fold == number, fold != number
-            if classes and any(len(np.unique(labels[part])) < present for part in (held, other)):
-                continue
-            pick = pick_by(other)
-            scores.append(float(_scores(metric, labels[held], stack[pick : pick + 1, held])[0]))
-    return np.array([score for score in scores if isfinite(score)])
+        for part in (fold == number for number in range(folds)):
+            mine = np.bincount(codes[part], minlength=len(counts))
+            if (mine > 0).all() and (mine < counts).all():  # every class is on either side
+                held.append(part)
+    if not held:
+        return np.empty(0), np.empty(0)
+    chosen_by, scored_by = pick_by.scores(~np.array(held)), pick_by.scores(np.array(held))
+    picks = np.stack([np.take(group, chosen_by[:, group].argmax(axis=1)) for group in groups], axis=1)
+    known = labels.astype(np.intp) if classes else labels
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AbsentClassWarning)
+        # Straight to the function: predictions and labels were checked when the chosen was scored.
+        scores = np.array(
+            [metric.values(known[part], stack[each][:, part]) for part, each in zip(held, picks, strict=True)]
+        )
+    finite = np.isfinite(scores).all(axis=1)
+    return scores[finite], np.take_along_axis(scored_by, picks, axis=1)[finite]
 
 
 def label_folds(labels: NDArray[Any], folds: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """A fold number for every row; neighbours in the order of the labels go to different folds."""
     order = np.lexsort((rng.random(len(labels)), labels))
     fold = np.empty(len(labels), dtype=np.intp)
-    starts = np.arange(0, len(labels), folds)
-    numbers = np.concatenate([rng.permutation(folds) for _ in starts])[: len(labels)]
-    fold[order] = numbers
+    groups = -(-len(labels) // folds)
+    fold[order] = rng.random((groups, folds)).argsort(axis=1).ravel()[: len(labels)]
     return fold
 
 
@@ -267,9 +314,16 @@ class Chooser:
 
     def __call__(self, rows: NDArray[Any]) -> int:
         """The number of the model that does best on these rows (positions or flags)."""
-        if self._terms is None:
-            return _winner(self._choose, self._labels[rows], self._stack[:, rows])
-        return int(self._terms[:, rows].mean(axis=1).argmax())
+        if self._terms is not None:
+            return int(self._terms[:, rows].mean(axis=1).argmax())
+        return _winner(self._choose, self._labels[rows], self._stack[:, rows])
+
+    def scores(self, parts: NDArray[np.bool_]) -> Floats:
+        """How the models (columns) do on parts of the rows, one line of flags each; higher is better."""
+        if self._terms is not None:
+            return np.asarray(parts @ self._terms.T / parts.sum(axis=1, keepdims=True))
+        found = np.array([_scores(self._choose, self._labels[part], self._stack[:, part]) for part in parts])
+        return found if self._choose.higher_is_better else -found
 
 
 # --------------------------------------------------------------------------------------------------- optimism
@@ -310,7 +364,7 @@ def expected_optimism(
     better = 1.0 if metric.higher_is_better else -1.0
     scores = better * _scores(metric, labels, stack)
     rng = np.random.default_rng(seed)
-    moved = np.zeros((_DRAWS, len(stack)))
+    moved, covariance = np.zeros((_DRAWS, len(stack))), np.zeros((len(stack), len(stack)))
     for part in [labels == label for label in np.unique(labels)] if metric.by_class else [slice(None)]:
         mine = terms[:, part] - terms[:, part].mean(axis=1, keepdims=True)
         rows = mine.shape[1]
@@ -318,9 +372,10 @@ def expected_optimism(
             counts = rng.multinomial(rows, np.full(rows, 1.0 / rows), size=_DRAWS)
             moved += better * (counts @ mine.T) / rows
         else:  # means of so many rows are normal, and models are fewer than rows
-            values, vectors = np.linalg.eigh(mine @ mine.T)
-            factor = vectors * (np.sqrt(np.maximum(values, 0.0)) / rows)
-            moved += rng.standard_normal((_DRAWS, len(stack))) @ factor.T
+            covariance += mine @ mine.T / rows**2
+    if covariance.any():
+        values, vectors = np.linalg.eigh(covariance)
+        moved += rng.standard_normal(moved.shape) @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
     # The scores lie further apart than the truth does, by the noise in them: pull them together by as much.
     seen, noise = float(scores.var()), float(moved.var(axis=1).mean())
     share = np.sqrt(max(0.0, 1.0 - noise / seen)) if seen > 0.0 else 0.0
