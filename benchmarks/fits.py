@@ -1,0 +1,161 @@
+"""Whole fits for coverage.py: what their verdicts quote beside what is true, and what a verdict costs."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mixtree.data.sources import Problem
+from mixtree.data.synthetic import synthetic
+from mixtree.fitting import make_options, prepare
+from mixtree.judging import judge, judged
+from mixtree.metrics import Metric
+from mixtree.study import opened, run
+from mixtree.verdict import Verdict
+
+TEST = 10_000
+POLICIES: dict[str, dict[str, Any]] = {
+    "auto": {"policy": "auto"},
+    "auto, target rows never": {"policy": "auto", "use_target_rows": "never"},
+    **{
+        name: {"policy": name}
+        for name in (
+            "mixmatch-ch",
+            "mixmatch-bisect+commit",
+            "uniform+decay",
+            "pooled+decay",
+            "mmd+decay",
+            "importance+decay",
+            "online+decay",
+            "fine-tune",
+            "validation",
+        )
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Quoted:
+    """What a verdict says of the returned model, and what is true."""
+
+    off: float
+    """By how much the quoted score is better than the true one; NaN if none is quoted."""
+    error: float
+    """The standard error of the true model's score on as many rows."""
+    covered: bool
+    how: str
+    """``words`` where there is no honest score, ``twins``, ``optimistic`` or ``honest``."""
+
+
+def drawn(seed: int, *, rows: int, hull: str) -> Problem:
+    """A small problem with uneven sources."""
+    return synthetic(
+        rows=[300, 600, 900], validation=rows, test=TEST, features=5, hull=hull, kind="neural", seed=seed
+    )
+
+
+def quoted(problem: Problem, metrics: tuple[Metric, ...], **options: Any) -> dict[str, Quoted]:
+    """One fit, judged by each of the metrics (by name) as ``fit`` does it."""
+    prepared = prepare(problem.sources, make_options(reference="none", **options))
+    result = run(
+        prepared.search,
+        prepared.trainer,
+        seed=prepared.options.seed,
+        objective=prepared.objective,
+        keep_predictions=True,
+    )
+    assert problem.test is not None
+    trainer: Any = prepared.trainer
+    predictions = np.asarray(trainer.predict(result.state, problem.test.x), dtype=np.float64)
+    return {
+        metric.name: _beside_truth(
+            judge(prepared, result, metric=metric), metric, problem.test.y, predictions
+        )
+        for metric in metrics
+    }
+
+
+def _beside_truth(verdict: Verdict, metric: Metric, y: Any, predictions: Any) -> Quoted:
+    score, truth = verdict.score, metric(y, predictions)
+    if score is None or verdict.sentence.startswith("No honest score") or not np.isfinite(score.value):
+        return Quoted(np.nan, np.nan, False, "words")
+    how = "optimistic" if score.optimistic else "honest"
+    if any("its twins" in note for note in verdict.notes):
+        how = "twins"
+    return Quoted(
+        metric.signed(truth) - metric.signed(score.value),
+        metric.standard_error(y, predictions) * np.sqrt(len(y) / score.rows),
+        bool(score.low <= truth <= score.high),
+        how,
+    )
+
+
+def summary(found: list[Quoted]) -> tuple[float, float]:
+    """The mean bias in standard errors of the score, and its own standard error.
+
+    Over problems of different sizes of noise: the mean difference beside the root of the mean square error.
+    """
+    off = np.array([each.off for each in found])
+    size = float(np.sqrt(np.mean(np.square([each.error for each in found]))))
+    return float(off.mean()) / size, float(off.std(ddof=1)) / np.sqrt(len(off)) / size
+
+
+# ------------------------------------------------------------------------------------------------------- time
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Median seconds of a study without its verdict, and of the verdict."""
+
+    what: str
+    rows: int
+    study: float
+    verdict: float
+    repetitions: int
+
+
+def costs(repetitions: int) -> Iterator[Cost]:
+    """Default studies of 3 sources of 2,000 rows, the settings in turns: what is slow meanwhile hits all."""
+    settings = [
+        (model, budget, rows, stored)
+        for model in ("mlp", "linear")
+        for budget in (None, 5_000)
+        for rows in (100, 400, 2_000)
+        for stored in (False, True)
+    ]
+    spent: dict[Any, list[tuple[float, float]]] = {setting: [] for setting in settings}
+    for number in range(-1, repetitions):  # one to warm up
+        for setting in settings:
+            model, budget, rows, stored = setting
+            problem = synthetic(rows=2_000, validation=rows, test=1, seed=number + 1)
+            took = _took(problem, stored, model=model, budget=budget, seed=number + 1)
+            if number >= 0:
+                spent[setting].append(took)
+    for (model, budget, rows, stored), found in spent.items():
+        study, verdict = np.median(found, axis=0)
+        what = f"{model}, {budget or 'default'} steps, {'in a file' if stored else 'in memory'}"
+        yield Cost(what, rows, float(study), float(verdict), repetitions)
+
+
+def _took(problem: Problem, stored: bool, **options: Any) -> tuple[float, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        prepared = prepare(problem.sources, make_options(reference="none", **options))
+        with opened(Path(folder) / "study.db" if stored else None, kept=True) as place:
+            result = run(
+                prepared.search,
+                prepared.trainer,
+                seed=prepared.options.seed,
+                objective=prepared.objective,
+                storage=place,
+                keep_predictions=True,
+            )
+            between = time.perf_counter()
+            judged(prepared, result, storage=place)
+            return between - start, time.perf_counter() - between
