@@ -263,6 +263,26 @@ def hulls(repetitions: int) -> Iterator[Cell]:
             yield Cell("hull", f"rejected, target {hull}, in a fit", n, in_fit, count, kind)
 
 
+def thinned(repetitions: int) -> Iterator[Cell]:
+    """Both as in a fit, on problems of which it takes a part: 3,000 rows a source, 61 moments."""
+    for n in ROWS:
+        rejected, hits, joint = 0, 0, 0
+        for number in range(repetitions):
+            seed = int(stream("thinned", n, number).integers(2**31))
+            problem = synthetic(rows=3_000, validation=n, test=1, features=30, seed=seed)
+            assert problem.alpha is not None
+            hull, estimate = about_target(problem.sources, seed=seed)
+            assert estimate is not None
+            source = number % len(problem.alpha)
+            rejected += hull.inside is False
+            hits += bool(estimate.low[source] <= problem.alpha[source] <= estimate.high[source])
+            joint += estimate.contains(problem.alpha)
+        where = "in a fit, 30 features"
+        yield Cell("hull", f"rejected, target inside, {where}", n, rejected, repetitions, "false alarms")
+        yield Cell("mixture", f"one weight, 2 classes, {where}", n, hits, repetitions)
+        yield Cell("mixture", f"joint region, 2 classes, {where}", n, joint, repetitions)
+
+
 # ------------------------------------------------------------------------------------ the choice of the model
 
 
@@ -443,6 +463,7 @@ PARTS: dict[str, Callable[[int], Iterator[Cell]]] = {
     "user": user,
     "mixtures": mixtures,
     "hulls": hulls,
+    "thinned": thinned,
     "equals": equals,
     "bias": bias,
     "policies": policies,
