@@ -69,7 +69,7 @@ def test_a_fit_that_nobody_configured_tells_what_it_chose(sources):
 
 
 def test_a_step_size_that_is_given_is_kept(sources):
-    assert fit(sources, model="linear", lr=0.02).notes[0] == "step size: as given"
+    assert fit(sources, model="linear", lr=0.02).notes[0] == "step size: unchanged"
     assert {node.lr_scale for node in fit(sources, model="linear", lr=0.02).tree.values()} <= {1.0, 0.1}
 
 

@@ -121,7 +121,7 @@ def judge(
             chooses=case.chooses and len(case.clean) == len(result.tree),
             noise=scored.noise,
         ),
-        notes=[*(told.notes if case.chooses else ()), *notes],
+        notes=[*notes, *(told.notes if case.chooses else ())],
         instead=scored.instead,
         reference_spent=extra.spent,
         warnings=[*scored.warnings, *_warned(scored.score, against), *_constant(case)],

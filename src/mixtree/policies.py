@@ -194,7 +194,7 @@ class Auto(Scripted):
         start = yield from self._step_size()
         if start is None:
             return None
-        size = "as given" if self._scale == 1 else f"{self._scale:g} × the usual one"
+        size = "unchanged" if self._scale == 1 else f"{self._scale:g} × the usual one"
         self.notes.append(f"step size: {size}")
         more = max(1, int(self.options.trunk_share * self.budget) - start.steps)
         path = (*start.path, 0)
