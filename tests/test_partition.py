@@ -504,7 +504,7 @@ def test_few_and_many_vertices_are_cut_at_the_same_edge(sources, monkeypatch):
     for height in range(40):
         pieces = bisect(few)
         with monkeypatch.context() as patch:
-            patch.setattr("mixtree.partition._FEW_VERTICES", 0)
+            patch.setattr("mixtree.partition.FEW_VERTICES", 0)
             others = bisect(many)
         for one, two in zip(pieces, others, strict=True):
             np.testing.assert_array_equal(one.vertices, two.vertices)

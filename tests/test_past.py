@@ -49,9 +49,8 @@ def test_outcomes_are_of_the_same_trial(storage: MemoryStorage) -> None:
     storage.finish("s", [Outcome((0,), Evaluation(0.5))])
     past = Past(storage, "s")
     (done, pending), new = trials((0,), (1,)), trials((2,))[0]
-    assert past.outcome(done).evaluation.value == 0.5  # type: ignore[union-attr]
-    assert past.outcome(pending) is None
-    assert past.outcome(new) is None
+    known = past.outcomes([done, pending, new])
+    assert {path: outcome.evaluation.value for path, outcome in known.items()} == {(0,): 0.5}
     assert [path in past for path in ((0,), (1,), (2,))] == [True, True, False]
     for other in (
         trials((0,), steps=6)[0],
@@ -59,4 +58,4 @@ def test_outcomes_are_of_the_same_trial(storage: MemoryStorage) -> None:
         Trial((0,), np.array([0.5, 0.5]), 5, lr_scale=0.1),
     ):
         with pytest.raises(StorageError, match=r"node \(0,\) was asked for with 5 steps"):
-            past.outcome(other)
+            past.outcomes([other])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from mixtree.simplex import BoxCell, SimplexCell, uniform_mixture
 from mixtree.testing import check_partition, check_search, check_trainer
 from mixtree.trainer import Evaluation, Job
 from mixtree.tree import Node
+from mixtree.values import value
 
 # ----------------------------------------------------------------------------------- partitions
 
@@ -65,7 +66,7 @@ def forgetful(cell: Any, seed: int, random: Any = np.random.default_rng(0)) -> A
     return halve(cell, int(random.integers(2**32)))
 
 
-@dataclass(frozen=True)
+@value
 class Shifted(SimplexCell):
     """A cell whose representative is no point of it."""
 
@@ -74,7 +75,7 @@ class Shifted(SimplexCell):
         return np.array([0.98, 0.01, 0.01])
 
 
-@dataclass(frozen=True)
+@value
 class Heavy(SimplexCell):
     @property
     def representative(self) -> Any:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mixtree.bounds import optimistic
+from mixtree.bounds import Optimism
 from mixtree.tree import Frontier, Node, Path, Tree
 
 
@@ -51,35 +51,33 @@ def test_a_lineage_is_what_the_model_was_trained_on() -> None:
 
 
 def test_leaves_leave_in_the_order_of_their_bounds() -> None:
-    frontier = Frontier()
+    frontier = Frontier(Optimism(0.5, 0.5))
     # c·ν = 1 and ρ = 1/2: the bonus is 1/2 at height 1 and 1/4 at height 2
     for path, value in (((0,), 0.8), ((1,), 0.7), ((0, 0), 0.4), ((0, 1), 0.5)):
         frontier.push(path, value)
-    assert len(frontier) == 4
+    assert len(frontier.paths) == 4
     assert frontier.heights() == [1, 2]
-    bound = optimistic(0.5, 0.5)
-    assert [frontier.pop(bound) for _ in range(5)] == [(0, 0), (1,), (0, 1), (0,), None]
-    assert len(frontier) == 0
+    assert [frontier.pop() for _ in range(5)] == [(0, 0), (1,), (0, 1), (0,), None]
+    assert not frontier.paths
 
 
 def test_ties_go_to_the_smaller_height_then_to_the_older_leaf() -> None:
-    frontier = Frontier()
+    frontier = Frontier(Optimism(0.5, 0.5))
     for path, value in (((0, 0), 0.5), ((1,), 0.75), ((0,), 0.75), ((0, 1), 0.5)):  # every bound is 0.25
         frontier.push(path, value)
-    assert [frontier.pop(optimistic(0.5, 0.5)) for _ in range(4)] == [(1,), (0,), (0, 0), (0, 1)]
+    assert [frontier.pop() for _ in range(4)] == [(1,), (0,), (0, 0), (0, 1)]
 
 
 def test_a_height_can_be_given_up() -> None:
-    frontier = Frontier()
+    frontier = Frontier(Optimism(0.5, 0.5))
     for path, value in (((0,), 0.1), ((1,), 0.2), ((0, 0), 5.0)):
         frontier.push(path, value)
-    bound = optimistic(0.5, 0.5)
     assert sorted(frontier.drop(1)) == [(0,), (1,)]
     assert frontier.drop(1) == []
-    assert (0,) not in frontier
+    assert (0,) not in frontier.paths
     assert frontier.heights() == [2]
-    assert frontier.pop(bound) == (0, 0)
-    assert frontier.pop(bound) is None
+    assert frontier.pop() == (0, 0)
+    assert frontier.pop() is None
 
 
 LEAVES = st.lists(st.tuples(st.integers(0, 4), st.integers(-8, 8)), min_size=1, max_size=40)
@@ -87,12 +85,13 @@ LEAVES = st.lists(st.tuples(st.integers(0, 4), st.integers(-8, 8)), min_size=1, 
 
 @given(LEAVES, st.sampled_from([0.0, 0.5, 2.0]), st.sampled_from([1.0, 2.0]))
 def test_the_heaps_agree_with_sorting_everything(
-    leaves: list[tuple[int, int]], nu: float, optimism: float
+    leaves: list[tuple[int, int]], nu: float, times: float
 ) -> None:
-    bound = optimistic(nu, 0.5, optimism=optimism)
-    frontier, rows = Frontier(), []
+    optimism = Optimism(nu, 0.5, optimism=times)
+    frontier, rows = Frontier(Optimism(1.0, 0.5)), []
     for created, (height, eighths) in enumerate(leaves):
         path = (created, *[0] * height)
         frontier.push(path, eighths / 8)
-        rows.append((bound(eighths / 8, len(path)), len(path), created, path))
-    assert [frontier.pop(bound) for _ in rows] == [row[-1] for row in sorted(rows)]
+        rows.append((optimism.bound(eighths / 8, len(path)), len(path), created, path))
+    frontier.optimism = optimism
+    assert [frontier.pop() for _ in rows] == [row[-1] for row in sorted(rows)]

@@ -1,17 +1,10 @@
-"""Optimism: how low the values inside a node's cell might be.
-
-A bound maps (value, height) to that optimistic value. It must not fall when the value rises: the tree keeps
-leaves of one height sorted by value and asks the bound only for the first of each height.
-"""
+"""Optimism: how low the values inside a node's cell might be."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from mixtree.errors import InputError
-
-Bound = Callable[[float, int], float]
 
 
 def default_rho(sources: int) -> float:
@@ -23,14 +16,20 @@ def default_rho(sources: int) -> float:
     return float((math.sqrt(3) / 2) ** (1 / max(1, sources - 1)))
 
 
-def optimistic(nu: float, rho: float, *, optimism: float = 2.0) -> Bound:
-    """value − c·ν·ρ^h, the paper's bound; c is ``optimism``.
+class Optimism:
+    """The paper's bound: value − c·ν·ρ^h; c is ``optimism``.
 
-    >>> optimistic(0.5, 0.5)(1.0, 1)
+    >>> Optimism(0.5, 0.5).bound(1.0, 1)
     0.5
     """
-    check_smoothness(nu, rho, optimism)
-    return lambda value, height: value - optimism * nu * rho**height
+
+    def __init__(self, nu: float, rho: float, *, optimism: float = 2.0) -> None:
+        check_smoothness(nu, rho, optimism)
+        self._scale, self._rho = optimism * nu, rho
+
+    def bound(self, value: float, height: int) -> float:
+        """How low the values in the cell of a node of this value and height might be."""
+        return value - self._scale * self._rho**height
 
 
 def check_smoothness(nu: float, rho: float, optimism: float) -> None:
@@ -41,3 +40,5 @@ def check_smoothness(nu: float, rho: float, optimism: float) -> None:
         raise InputError(f"rho must lie strictly between 0 and 1; got {rho}")
     if not (math.isfinite(optimism) and optimism >= 0):
         raise InputError(f"optimism (c) must be a finite number of at least 0; got {optimism}")
+    if not math.isfinite(optimism * nu):
+        raise InputError(f"optimism (c) times nu overflows; got {optimism} × {nu}")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from mixtree.search import Trial
 from mixtree.tree import Node
+from mixtree.values import value
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@value
 class StudyStarted:
     """A study begins, or goes on where it was interrupted."""
 
@@ -18,7 +18,7 @@ class StudyStarted:
     spent: int = 0
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@value
 class RoundAsked:
     """The search asked for these trials; they are trained next."""
 
@@ -27,7 +27,7 @@ class RoundAsked:
     trials: tuple[Trial, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@value
 class NodeEvaluated:
     """A node was trained and evaluated; ``best`` is the smallest value so far."""
 
@@ -39,7 +39,7 @@ class NodeEvaluated:
     """It was evaluated before the study was interrupted."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@value
 class NodeDiverged:
     """A warning: a node's loss is not finite. It counts as worst and is never expanded."""
 
@@ -48,7 +48,7 @@ class NodeDiverged:
     message: str
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@value
 class Warned:
     """Something went wrong and the study goes on: a diverged node, a dead worker, a lost checkpoint."""
 
@@ -56,7 +56,7 @@ class Warned:
     message: str
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@value
 class StudyFinished:
     """A study ended; ``reason`` says why."""
 

@@ -83,9 +83,10 @@ class Loop(Generic[State]):
         self.spent = sum(self.charged.values())
         self.warnings: list[str] = []
         self._best_value = inf
-        self._may_return = getattr(search, "may_return", lambda node: True)
+        self._may_return = getattr(search, "may_return", None)
+        self._keeps_predictions = limits.keep_predictions or getattr(search, "uses_predictions", False)
         self._rounds = 0
-        self._parents: set[Path] = set()
+        self._round: list[Trial] = []
         self._executor: Executor | None = None
         self._steps_run, self._seconds_run = 0, 0.0
         self._failed = 0
@@ -200,8 +201,8 @@ class Loop(Generic[State]):
             trials = self.search.ask()
             if not trials:
                 return FINISHED, []
-            outcomes = {trial.path: self._past.outcome(trial) for trial in trials}
-            if None in outcomes.values():
+            outcomes = self._past.outcomes(trials)
+            if len(outcomes) < len(trials):
                 if interrupts.pending:
                     raise self._interrupted()
                 if self._out_of_time(started, trials):
@@ -239,32 +240,29 @@ class Loop(Generic[State]):
             f"study {name!r} stopped after {self.spent} of {self.record.budget} steps; {how}"
         )
 
-    def _run_round(self, trials: list[Trial], outcomes: dict[Path, Outcome | None]) -> None:
+    def _run_round(self, trials: list[Trial], known: dict[Path, Outcome]) -> None:
         self._rounds += 1
-        self._parents = {trial.path[:-1] for trial in trials if trial.path}
-        missing = [trial for trial in trials if outcomes[trial.path] is None]
+        self._round = trials
+        missing = [trial for trial in trials if trial.path not in known] if known else trials
         fresh: dict[Path, Outcome] = {}
         if missing:
             self._past.begin(trials)
             if self.listeners:
                 self._emit(RoundAsked(self.record.name, self._rounds, tuple(trials)))
-            outcomes |= (fresh := self._train(missing))
+            fresh = self._train(missing)
         for trial in trials:
-            outcome = outcomes[trial.path]
-            assert outcome is not None
-            self._tell(trial, outcome, replayed=trial.path not in fresh)
+            outcome = fresh.get(trial.path)
+            self._tell(trial, outcome or known[trial.path], replayed=outcome is None)
 
     def _tasks(self, trials: Sequence[Trial]) -> list[Task]:
         """The work in pieces: by the trainer's groups, never by the number of workers, where numbers could
         depend on it."""
-        group = getattr(self.trainer, "group", None)
+        group, fresh = getattr(self.trainer, "group", None), () not in self._past
         if group is not None:
-            pieces = self._past.pieces(trials, group)
-        elif self.limits.workers > 1:
-            pieces = [(trial,) for trial in trials]
-        else:
-            pieces = [tuple(trials)]
-        return [Task(piece, () not in self._past) for piece in pieces]
+            return [Task(piece, fresh) for piece in self._past.pieces(trials, group)]
+        if self.limits.workers > 1:
+            return [Task((trial,), fresh) for trial in trials]
+        return [Task(tuple(trials), fresh)]
 
     def _train(self, missing: Sequence[Trial]) -> dict[Path, Outcome]:
         wanted = {trial.path for trial in missing}
@@ -302,7 +300,7 @@ class Loop(Generic[State]):
             self._warn(f"{done.failure}; it counts as worst and the study goes on")
             self._failed += len(trials)
             return [Outcome(trial.path, Evaluation(inf), "failed") for trial in trials]
-        self._steps_run += sum(trial.steps for trial in trials)
+        self._steps_run += sum([trial.steps for trial in trials])
         self._seconds_run += done.seconds / self.limits.workers
         if len(done.evaluations) != len(trials):
             raise SearchError(f"the trainer evaluated {len(done.evaluations)} of {len(trials)} models")
@@ -318,21 +316,19 @@ class Loop(Generic[State]):
             evaluation = self.objective(measured)
         if not isfinite(evaluation.value):
             evaluation = replace(evaluation, value=inf)
-        if evaluation.predictions is None or self.limits.keep_predictions:
-            return evaluation
-        if getattr(self.search, "uses_predictions", False):
+        if evaluation.predictions is None or self._keeps_predictions:
             return evaluation
         return Evaluation(evaluation.value, evaluation.standard_error)
 
     def _tell(self, trial: Trial, outcome: Outcome, *, replayed: bool) -> None:
         self.search.tell(trial, outcome.evaluation)
         node = as_node(trial, outcome.evaluation)
-        if node.path in self._untold:  # it was left behind, and charged, but is asked for after all
-            self._untold.discard(node.path)
+        if trial.path in self._untold:  # it was left behind, and charged, but is asked for after all
+            self._untold.discard(trial.path)
         else:
-            self.spent += node.steps
+            self.spent += trial.steps
         self.tree.add(node)
-        if self._may_return(node):
+        if self._may_return is None or self._may_return(node):
             self._best_value = min(self._best_value, node.value)
         if self.listeners:
             self._emit(NodeEvaluated(self.record.name, node, self.spent, self._best_value, replayed))
@@ -371,7 +367,8 @@ class Loop(Generic[State]):
             for trial, measured in zip(task.trials, done.evaluations, strict=True):
                 self._compare(trial.path, self._value(measured))
                 spare |= {trial.path, trial.path[:-1]}
-        self._upkeep.drop_useless(spare - self._parents - {path})
+        continued = {trial.path[:-1] for trial in self._round}
+        self._upkeep.drop_useless(spare - continued - {path})
 
     def _compare(self, path: Path, again: Evaluation) -> None:
         if path in self.tree and self.tree[path].value != again.value:

@@ -8,14 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations
+from itertools import combinations, compress
 from math import dist
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.errors import InputError
-from mixtree.simplex import BoxCell, Cell, PolytopeCell, SimplexCell, check_maximum, check_minimum
+from mixtree.simplex import (
+    FEW_VERTICES,
+    BoxCell,
+    Cell,
+    PolytopeCell,
+    SimplexCell,
+    check_maximum,
+    check_minimum,
+)
 
 Seed = int
 Partition = Callable[[Cell, Seed], Sequence[Cell]]
@@ -23,7 +31,6 @@ Partition = Callable[[Cell, Seed], Sequence[Cell]]
 # Two edges count as equally long within this *relative* difference of their squared lengths, so that the
 # smallest (i, j) wins a tie that rounding would otherwise decide, in cells of any size.
 _TIE = 1e-9
-_FEW_VERTICES = 8
 _POLYTOPE_SOURCES = 5
 # Minima (or maxima) that sum to 1 but for rounding leave one mixture, not a simplex of a few rounding errors.
 _ROUNDING = 1e-12
@@ -44,28 +51,32 @@ def bisect(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
     >>> [half.representative.tolist() for half in halves]
     [[0.25, 0.75], [0.75, 0.25]]
     """
-    vertices = _simplex_vertices(cell, "bisect")
-    if len(vertices) < 2:
+    corners = _simplex(cell, "bisect").corners
+    if len(corners) < 2:
         return ()
-    i, j = _longest_edge(vertices)
-    one, two = vertices[i].tolist(), vertices[j].tolist()
-    middle = [0.5 * (a + b) for a, b in zip(one, two, strict=True)]
+    return _bisect_few(corners) if len(corners) <= FEW_VERTICES else _bisect_many(np.asarray(corners))
+
+
+def _bisect_few(corners: NDArray[np.float64] | tuple[tuple[float, ...], ...]) -> Sequence[Cell]:
+    rows = corners if isinstance(corners, tuple) else tuple(map(tuple, corners.tolist()))
+    edges = _edges(len(rows))
+    lengths = [dist(rows[i], rows[j]) for i, j in edges]
+    least = max(lengths) * (1.0 - 0.5 * _TIE)
+    i, j = next(compress(edges, [length >= least for length in lengths]))
+    one, two = rows[i], rows[j]
+    middle = tuple([0.5 * (a + b) for a, b in zip(one, two, strict=True)])
     if middle in (one, two):
         return ()
-    left, right = vertices.copy(), vertices.copy()
-    left[i] = middle
-    right[j] = middle
+    left, right = (*rows[:i], middle, *rows[i + 1 :]), (*rows[:j], middle, *rows[j + 1 :])
     return SimplexCell(left), SimplexCell(right)
 
 
-def _longest_edge(vertices: NDArray[np.float64]) -> tuple[int, int]:
-    """The first of the longest edges, by the numbers of its ends."""
-    if len(vertices) <= _FEW_VERTICES:  # a dozen numpy calls take longer than the few distances
-        rows = vertices.tolist()
-        edges = list(combinations(range(len(rows)), 2))
-        lengths = [dist(rows[i], rows[j]) for i, j in edges]
-        least = max(lengths) * (1.0 - 0.5 * _TIE)
-        return next(edge for edge, length in zip(edges, lengths, strict=True) if length >= least)
+@cache
+def _edges(count: int) -> list[tuple[int, int]]:
+    return list(combinations(range(count), 2))
+
+
+def _bisect_many(vertices: NDArray[np.float64]) -> Sequence[Cell]:
     first, second = _pairs(len(vertices))
     # Differences from vertex 0, not the vertices themselves: their products keep full relative precision in
     # tiny cells.
@@ -74,7 +85,13 @@ def _longest_edge(vertices: NDArray[np.float64]) -> tuple[int, int]:
     own = gram.diagonal()
     squares = own.take(first) + own.take(second) - 2.0 * gram[first, second]
     pick = int((squares >= squares[squares.argmax()] * (1.0 - _TIE)).argmax())
-    return int(first[pick]), int(second[pick])
+    i, j = int(first[pick]), int(second[pick])
+    middle = 0.5 * (vertices[i] + vertices[j])
+    if (middle == vertices[i]).all() or (middle == vertices[j]).all():
+        return ()
+    left, right = vertices.copy(), vertices.copy()
+    left[i] = right[j] = middle
+    return SimplexCell(left), SimplexCell(right)
 
 
 def delaunay(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
@@ -85,7 +102,7 @@ def delaunay(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
     >>> len(delaunay(SimplexCell(np.eye(4))))
     4
     """
-    vertices = _simplex_vertices(cell, "delaunay")
+    vertices = _simplex(cell, "delaunay").vertices
     if len(vertices) < 2:
         return ()
     centroid = cell.representative
@@ -189,12 +206,12 @@ def _nonnegative(points: NDArray[np.float64]) -> NDArray[np.float64]:
     return normalised
 
 
-def _simplex_vertices(cell: Cell, name: str) -> NDArray[np.float64]:
+def _simplex(cell: Cell, name: str) -> SimplexCell:
     if not isinstance(cell, SimplexCell):
         raise InputError(
             f"{name!r} cuts simplex cells, not {type(cell).__name__}; start from simplex_root(K)"
         )
-    return cell.vertices
+    return cell
 
 
 def simplex_root(
@@ -247,6 +264,11 @@ def _check_count(sources: int) -> None:
 def _refuse_maximum(maximum: Sequence[float] | None, names: str) -> None:
     if maximum is not None and not all(bound >= 1 for bound in maximum):
         raise InputError(f"maximum weights work with the partition 'halve' only, not with {names}")
+
+
+def is_random(partition: Partition) -> bool:
+    """Does it look at its seed, as far as is known?"""
+    return partition not in (bisect, delaunay)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,8 @@ class Past:
         self._rounds: dict[int, list[Trial]] = {}
         self._round_of: dict[Path, int] = {}
         for record in self._records.values():
-            self._enter(record.round, record.trial)
+            self._rounds.setdefault(record.round, []).append(record.trial)
+            self._round_of[record.trial.path] = record.round
         self._next = max(self._rounds, default=-1) + 1
 
     def __bool__(self) -> bool:
@@ -63,8 +64,14 @@ class Past:
     def __iter__(self) -> Iterator[Path]:
         return iter(self._round_of)
 
-    def outcome(self, trial: Trial) -> Outcome | None:
-        """What came of the trial in an earlier process; None if it is still to be done."""
+    def outcomes(self, trials: Sequence[Trial]) -> dict[Path, Outcome]:
+        """What came of these trials in an earlier process, of those that are done."""
+        if not self._records:
+            return {}
+        known = {trial.path: self._outcome(trial) for trial in trials}
+        return {path: outcome for path, outcome in known.items() if outcome is not None}
+
+    def _outcome(self, trial: Trial) -> Outcome | None:
         record = self._records.get(trial.path)
         if record is None:
             return None
@@ -82,14 +89,12 @@ class Past:
         fresh = [trial for trial in trials if trial.path not in self._round_of]
         if fresh:
             # A number of its own: at a raised budget a round may get company that was not trained with it.
-            self._storage.begin_round(self._name, self._next, fresh)
+            number = self._next
+            self._storage.begin_round(self._name, number, fresh)
+            self._rounds[number] = fresh
             for trial in fresh:
-                self._enter(self._next, trial)
+                self._round_of[trial.path] = number
             self._next += 1
-
-    def _enter(self, number: int, trial: Trial) -> None:
-        self._rounds.setdefault(number, []).append(trial)
-        self._round_of[trial.path] = number
 
     def trial(self, path: Path) -> Trial:
         """The trial of a path."""

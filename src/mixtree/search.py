@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from mixtree.bounds import Bound, check_smoothness, default_rho, optimistic
+from mixtree.bounds import Optimism, check_smoothness, default_rho
 from mixtree.errors import InputError, SearchError, TrainingError
-from mixtree.partition import Partition
+from mixtree.partition import Partition, is_random
 from mixtree.schedules import Infeasible, Schedule, as_schedule, steps_at
-from mixtree.seeds import SPLIT, derive_seed
+from mixtree.seeds import SPLIT, check_seed, derive_seed
 from mixtree.simplex import Cell, Mixture
 from mixtree.trainer import Evaluation
 from mixtree.tree import Frontier, Node, Path, Tree
+from mixtree.values import value
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@value
 class Trial:
     """Continue the model of ``path[:-1]`` on this mixture for so many steps."""
 
@@ -90,16 +90,20 @@ class Ledger:
         self.spent = 0
         self.tree = Tree()
         self.adopted: dict[Path, Node] = {}
-        self._round: list[Path] = []
-        self._arrived: dict[Path, Node] = {}
+        self._out: dict[
+            Path, Node | None
+        ] = {}  # the round's trials as they were asked for; what came of them
+        self._missing = 0
 
     def hand_out(self, trials: list[Trial]) -> list[Trial]:
         """Charge a round and remember that it is out."""
-        cost = sum([trial.steps for trial in trials if not self._is_paid(trial)])
+        charged = [trial for trial in trials if not self._is_paid(trial)] if self.adopted else trials
+        cost = sum([trial.steps for trial in charged])
         if self.spent + cost > self.budget:
             raise SearchError(f"a round of {cost} steps does not fit: {self.spent} of {self.budget} spent")
         self.spent += cost
-        self._round = [trial.path for trial in trials]
+        self._out = dict.fromkeys([trial.path for trial in trials])
+        self._missing = len(self._out)
         return trials
 
     def adopt(self, nodes: Sequence[Node]) -> None:
@@ -114,21 +118,23 @@ class Ledger:
         return node is not None and node.steps == trial.steps
 
     def check_ready(self) -> None:
-        if missing := len(self._round) - len(self._arrived):
-            raise SearchError(f"tell the outcome of {missing} trials before asking for the next round")
+        if self._missing:
+            raise SearchError(f"tell the outcome of {self._missing} trials before asking for the next round")
 
     def record(self, trial: Trial, evaluation: Evaluation) -> list[Node]:
         """The round's nodes, in the order they were asked for, once its last outcome has arrived; else none.
 
         So nothing depends on the order of arrival.
         """
-        if trial.path not in self._round or trial.path in self._arrived:
-            raise SearchError(f"trial {trial.path} was not asked for, or was told before")
-        self._arrived[trial.path] = as_node(trial, evaluation)
-        if len(self._arrived) < len(self._round):
+        path = trial.path
+        if self._out.get(path, trial) is not None:
+            raise SearchError(f"trial {path} was not asked for, or was told before")
+        self._out[path] = as_node(trial, evaluation)
+        self._missing -= 1
+        if self._missing:
             return []
-        nodes = [self._arrived[path] for path in self._round]
-        self._round, self._arrived = [], {}
+        nodes = [node for node in self._out.values() if node is not None]
+        self._out = {}
         for node in nodes:
             self.tree.add(node)
         return nodes
@@ -136,7 +142,7 @@ class Ledger:
     @property
     def settled(self) -> bool:
         """No trial is out."""
-        return not self._round
+        return not self._missing
 
 
 class Accounted:
@@ -200,17 +206,17 @@ class TreeSearch(Accounted):
         self._rho = default_rho(len(root.representative)) if rho is None else rho
         self._check(nu, optimism, returns, commit, commit_lr, width)
         self._nu, self._optimism, self._returns = nu, optimism, returns
-        self._commit_lr, self._width, self._seed = commit_lr, width, seed
-        self._bound = None if isinstance(nu, str) else optimistic(nu, self._rho, optimism=optimism)
-        self._partition = partition
+        self._commit_lr, self._width, self._seed = commit_lr, width, check_seed(seed)
+        self._lowest, self._highest = inf, -inf
+        self._partition, self._random = partition, is_random(partition)
         # Rounded first: 1000·(1 − 0.9) is a bit less than 100 in floating point.
         self._search_budget = int(round(budget * (1.0 - commit), 6))
         self._commit = commit > 0
-        self._frontier = Frontier()
+        self._frontier = Frontier(Optimism(self.nu, self._rho, optimism=optimism))
         self._given_up: set[Path] = set()  # leaves that this budget cannot expand but a larger one could
         self._cells: dict[Path, Cell] = {(): root}
         self._leaders: dict[int, Node] = {}  # the best node of every height
-        self._lowest, self._highest = inf, -inf
+        self._deepest = -1
         self._committed: Node | None = None
         self._stage: Literal["root", "grow", "commit", "done"] = "root"
         self._train_root = train_root
@@ -280,17 +286,17 @@ class TreeSearch(Accounted):
         for node in self._ledger.record(trial, evaluation):
             if node.phase == "commit":
                 self._committed = None if node.diverged else node
-            elif node.diverged:
-                self._cells.pop(node.path, None)
-            else:
+            elif isfinite(node.value):
                 self._absorb(node)
+            else:
+                self._cells.pop(node.path, None)
 
     def best(self) -> Node:
         return self._committed or self._chosen()
 
     def needed(self, path: Path) -> bool:
         """May a later trial continue this node's model, at a raised budget too, or may it be returned?"""
-        if path in self._frontier or path in self._given_up:
+        if path in self._frontier.paths or path in self._given_up:
             return True
         if self._committed is not None and path == self._committed.path:
             return True
@@ -308,15 +314,17 @@ class TreeSearch(Accounted):
         return dict(self._settings)
 
     def _absorb(self, node: Node) -> None:
-        self._lowest, self._highest = min(self._lowest, node.value), max(self._highest, node.value)
-        leader = self._leaders.get(node.height)
-        if leader is None or node.value < leader.value:
-            self._leaders[node.height] = node
-        if node.path in self._cells:
-            self._frontier.push(node.path, node.value)
+        path, value, height = node.path, node.value, len(node.path)
+        self._lowest, self._highest = min(self._lowest, value), max(self._highest, value)
+        leader = self._leaders.get(height)
+        if leader is None or value < leader.value:
+            self._leaders[height] = node
+            self._deepest = max(self._deepest, height)
+        if path in self._cells:
+            self._frontier.push(path, value)
 
     def _hand_out(self, trials: list[Trial]) -> list[Trial]:
-        self._searched += sum(trial.steps for trial in trials)
+        self._searched += sum([trial.steps for trial in trials])
         return self._ledger.hand_out(trials)
 
     def _ask_root(self) -> list[Trial]:
@@ -332,19 +340,20 @@ class TreeSearch(Accounted):
         return [Trial((), root.representative, self._search_budget or self.budget, phase="root")]
 
     def _ask_expansions(self) -> list[Trial]:
-        bound = self._bound or optimistic(self.nu, self._rho, optimism=self._optimism)
+        if isinstance(self._nu, str):
+            self._frontier.optimism = Optimism(self.nu, self._rho, optimism=self._optimism)
         trials: list[Trial] = []
         # Adopted nodes are charged against the budget, but the search's own share is for its own nodes.
         left = min(self._search_budget - self._searched, self.budget - self.spent)
         for _ in range(self._width):
-            expansion = self._best_affordable(bound, left)
-            left -= sum(trial.steps for trial in expansion)
+            expansion = self._best_affordable(left)
+            left -= sum([trial.steps for trial in expansion])
             trials += expansion
         return trials
 
-    def _best_affordable(self, bound: Bound, left: int) -> list[Trial]:
+    def _best_affordable(self, left: int) -> list[Trial]:
         # What is left only shrinks, so a leaf that does not fit now is given up for good.
-        while (path := self._frontier.pop(bound)) is not None:
+        while (path := self._frontier.pop()) is not None:
             cell = self._cells.pop(path)
             cost = self._steps(len(path) + 1)
             # An expansion has at least two children: no leaf of this height fits.
@@ -362,7 +371,7 @@ class TreeSearch(Accounted):
         return []
 
     def _split(self, path: Path, cell: Cell) -> Sequence[Cell]:
-        return self._partition(cell, derive_seed(self._seed, path, SPLIT))
+        return self._partition(cell, derive_seed(self._seed, path, SPLIT) if self._random else 0)
 
     def _expand(self, path: Path, children: Sequence[Cell], steps: int) -> list[Trial]:
         self.expanded.append(path)
@@ -391,6 +400,6 @@ class TreeSearch(Accounted):
                 raise TrainingError(ALL_DIVERGED)
             raise SearchError("nothing has been evaluated yet: ask, train and tell first")
         if self._returns == "deepest":
-            return self._leaders[max(self._leaders)]
+            return self._leaders[self._deepest]
         nu = self.nu
         return min(self._leaders.values(), key=lambda node: node.value + nu * self._rho**node.height)

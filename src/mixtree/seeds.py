@@ -11,6 +11,17 @@ TRAIN, INIT, SPLIT = 0, 1, 2
 """What a stream is for: a node's training, the initial model, the cut of a node's cell."""
 
 
+def check_seed(seed: int) -> int:
+    """The seed as a plain number, or an error that says why it is none."""
+    try:
+        number = index(seed)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise InputError(f"a seed must be a whole number of at least 0; got {seed!r}")
+    return number
+
+
 def derive_seed(seed: int, path: tuple[int, ...] = (), purpose: int = TRAIN) -> int:
     """A 64-bit seed of its own for (study seed, path, purpose).
 
@@ -19,12 +30,7 @@ def derive_seed(seed: int, path: tuple[int, ...] = (), purpose: int = TRAIN) -> 
     >>> derive_seed(0, (0, 1)) == derive_seed(0, (1, 0))
     False
     """
-    try:
-        number = index(seed)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise InputError(f"a seed must be a whole number of at least 0; got {seed!r}")
+    number = seed if type(seed) is int and seed >= 0 else check_seed(seed)
     # A hash of the whole key: streams of different keys are unrelated, and it costs a microsecond.
     key = f"{number}:{purpose}:{path}".encode()
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "little")

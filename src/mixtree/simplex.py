@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mixtree.errors import InputError
+from mixtree.values import value
 
 Mixture = NDArray[np.float64]
 """Weights of the K sources: each at least 0, together 1."""
@@ -74,24 +74,37 @@ def _largest_distance(vertices: NDArray[np.float64], order: int) -> float:
     return float(np.linalg.norm(gaps, ord=order, axis=2).max())
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+FEW_VERTICES = 8
+"""Up to so many vertices plain Python is quicker than numpy, whose calls cost more than their work."""
+
+
+@value
 class SimplexCell:
     """A simplex given by its K vertices (rows); its representative is their mean."""
 
-    vertices: NDArray[np.float64]
+    corners: NDArray[np.float64] | tuple[tuple[float, ...], ...]
+    """The vertices as they are kept: in tuples, cells share the vertices that they have in common."""
+
+    @property
+    def vertices(self) -> NDArray[np.float64]:
+        return np.asarray(self.corners)
 
     @property
     def representative(self) -> Mixture:
+        corners, count = self.corners, len(self.corners)
+        if count <= FEW_VERTICES:  # the same additions in the same order: the same bits
+            return np.array([sum(column) / count for column in zip(*corners, strict=True)])
         # add.reduce is what mean() ends in, without its 5 µs of checks: this runs once per node.
-        mean: Mixture = np.add.reduce(self.vertices, axis=0) / len(self.vertices)
+        mean: Mixture = np.add.reduce(corners, axis=0) / count
         return mean
 
     def contains(self, points: NDArray[np.float64]) -> NDArray[np.bool_]:
         # Barycentric coordinates relative to vertex 0: well scaled even in tiny cells.
-        edges = (self.vertices[1:] - self.vertices[0]).T
+        vertices = self.vertices
+        edges = (vertices[1:] - vertices[0]).T
         if edges.size == 0:
             return np.array(np.abs(np.atleast_2d(points) - 1.0)[:, 0] <= _INSIDE, dtype=np.bool_)
-        shifted = (np.atleast_2d(points) - self.vertices[0]).T
+        shifted = (np.atleast_2d(points) - vertices[0]).T
         inner, _, _, _ = np.linalg.lstsq(edges, shifted, rcond=None)
         inside: NDArray[np.bool_] = (inner >= -_INSIDE).all(axis=0) & (inner.sum(axis=0) <= 1 + _INSIDE)
         return inside
@@ -104,7 +117,7 @@ class SimplexCell:
         return float(abs(np.linalg.det(self.vertices)))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@value
 class BoxCell:
     """{α on the simplex : lower ≤ α ≤ upper}; any number of sources at O(K)."""
 
@@ -140,7 +153,7 @@ class BoxCell:
         return BoxCell(np.minimum(lower, upper), np.maximum(lower, upper))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@value
 class PolytopeCell:
     """The convex hull of any number of points (rows); its representative is their mean."""
 

@@ -38,7 +38,8 @@ class States(Generic[State]):
         """Keep a model; where the study has checkpoints it is on disk when this returns."""
         if self.checkpoints is None:
             self._spilled.discard(path)
-            self._remember(path, state, self._size(path, state))
+            size = self._sizes.get(len(path))
+            self._remember(path, state, self._size(path, state) if size is None else size)
             return
         arrays = self._trainer.save(state)
         self.checkpoints.write(path, arrays)
@@ -46,9 +47,10 @@ class States(Generic[State]):
 
     def get(self, path: Path) -> State:
         """The model of this path; CheckpointError if it is gone."""
-        if path in self._recent:
+        kept = self._recent.get(path)
+        if kept is not None:
             self._recent.move_to_end(path)
-            return self._recent[path][0]
+            return kept[0]
         store = self._store_of(path)
         if store is None:
             raise CheckpointError(f"the model of node {path} is not in memory and there are no checkpoints")
@@ -59,11 +61,11 @@ class States(Generic[State]):
 
     def drop(self, path: Path) -> None:
         """Forget a model, on disk too."""
-        store = self._store_of(path)
         self._forget(path)
-        self._spilled.discard(path)
+        store = self._store_of(path)
         if store is not None:
             store.delete(path)
+            self._spilled.discard(path)
 
     def keep_only(self, paths: Iterable[Path]) -> None:
         """Forget all models but these, on disk too, left-overs of earlier processes included."""
@@ -92,9 +94,9 @@ class States(Generic[State]):
     def _size(self, path: Path, state: State) -> int:
         # Models of one height have seen the same steps: measuring one of them is enough, and saving each only
         # to weigh it would cost as much as a short training.
-        if len(path) not in self._sizes:
-            self._sizes[len(path)] = sum(array.nbytes for array in self._trainer.save(state).values())
-        return self._sizes[len(path)]
+        size = sum(array.nbytes for array in self._trainer.save(state).values())
+        self._sizes[len(path)] = size
+        return size
 
     def _store_of(self, path: Path) -> Checkpoints | None:
         if self.checkpoints is not None:
@@ -102,7 +104,8 @@ class States(Generic[State]):
         return self._spill() if path in self._spilled else None
 
     def _remember(self, path: Path, state: State, size: int) -> None:
-        self._forget(path)
+        if path in self._recent:
+            self._forget(path)
         self._recent[path] = (state, size)
         self._bytes += size
         while self._bytes > self._limit and len(self._recent) > 1:
@@ -113,8 +116,9 @@ class States(Generic[State]):
                 self._spilled.add(oldest)
 
     def _forget(self, path: Path) -> None:
-        if path in self._recent:
-            self._bytes -= self._recent.pop(path)[1]
+        kept = self._recent.pop(path, None)
+        if kept is not None:
+            self._bytes -= kept[1]
 
     def _spill(self) -> Checkpoints:
         from mixtree.storage.checkpoints import Checkpoints
@@ -139,15 +143,16 @@ class Upkeep:
             return
         # Only this round's nodes and their parents can be, and the few that were kept as the best so far:
         # looking at every model in every round would be quadratic.
-        parents = {trial.path[:-1] for trial in trials if trial.path} | self._kept
-        self._kept = parents - self.drop_useless(parents.union([trial.path for trial in trials]))
+        paths = [trial.path for trial in trials]
+        self._kept.update([path[:-1] for path in paths])
+        self._kept -= self.drop_useless([*paths, *self._kept])
 
     def drop_useless(self, paths: Iterable[Path]) -> set[Path]:
         """Drop those models that no later trial can continue and that cannot be returned; which they were."""
         needed = self._needed
         if needed is None:
             return set()
-        useless = {path for path in paths if path in self._tree and not needed(path)}
+        useless = {path for path in paths if not needed(path) and path in self._tree}
         for path in useless:
             self._states.drop(path)
         return useless

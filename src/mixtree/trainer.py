@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.simplex import Mixture
+from mixtree.values import value
 
 State = TypeVar("State")
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@value
 class Job(Generic[State]):
     """Continue this state on this mixture for so many steps.
 
@@ -29,7 +29,7 @@ class Job(Generic[State]):
     lr_scale: float = 1.0
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@value
 class Evaluation:
     """How a model does on the validation rows: smaller values are better, +inf is a diverged model.
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import heapq
-from bisect import insort
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from heapq import heappop, heappush
 from math import inf, isfinite
 
-from mixtree.bounds import Bound
+from mixtree.bounds import Optimism
 from mixtree.simplex import Mixture
+from mixtree.values import value
 
 Path = tuple[int, ...]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@value
 class Node:
     """A trained and evaluated model: its parent's model, continued on its own mixture for its own steps."""
 
@@ -79,58 +78,62 @@ class Tree(Mapping[Path, Node]):
 class Frontier:
     """Leaves that wait to be expanded: one heap per height, so that optimism may change at any time.
 
-    A bound does not fall when the value rises, so the best leaf of a height is the one of smallest value
-    whatever ν is now; choosing among the heights costs one look per height.
+    The best leaf of a height is the one of smallest value whatever ν is now: only one bound per height has to
+    be kept, and looked at.
     """
 
-    def __init__(self) -> None:
-        self._heaps: dict[int, list[tuple[float, int, Path]]] = {}
-        self._heights: list[int] = []  # those with leaves, in order
+    def __init__(self, optimism: Optimism) -> None:
+        self._optimism = optimism
+        self._heaps: list[list[tuple[float, int, Path]]] = []  # by height
+        self._bounds: list[float] = []  # of every height's best leaf; +inf without leaves
         self._created = 0
-        self._members: set[Path] = set()
+        self.paths: set[Path] = set()
+        """The leaves, in no order."""
+
+    @property
+    def optimism(self) -> Optimism:
+        return self._optimism
+
+    @optimism.setter
+    def optimism(self, changed: Optimism) -> None:
+        self._optimism = changed
+        self._bounds = [self._bound(height) for height in range(len(self._heaps))]
 
     def push(self, path: Path, value: float) -> None:
         height = len(path)
-        if (heap := self._heaps.get(height)) is None:
-            heap = self._heaps[height] = []
-            insort(self._heights, height)
-        heapq.heappush(heap, (value, self._created, path))
+        while height >= len(self._heaps):
+            self._heaps.append([])
+            self._bounds.append(inf)
+        heap, leaf = self._heaps[height], (value, self._created, path)
+        heappush(heap, leaf)
+        if heap[0] is leaf:
+            self._bounds[height] = self._optimism.bound(value, height)
         self._created += 1
-        self._members.add(path)
+        self.paths.add(path)
 
-    def pop(self, bound: Bound) -> Path | None:
+    def pop(self) -> Path | None:
         """Take the leaf of smallest bound; ties go to the smaller height, then to the older leaf."""
-        best_height, best_bound = -1, inf
-        for height in self._heights:
-            optimistic = bound(self._heaps[height][0][0], height)
-            if best_height < 0 or optimistic < best_bound:
-                best_height, best_bound = height, optimistic
-        if best_height < 0:
+        if not self.paths:
             return None
-        heap = self._heaps[best_height]
-        path = heapq.heappop(heap)[2]
-        if not heap:
-            self._close(best_height)
-        self._members.discard(path)
+        height = self._bounds.index(min(self._bounds))
+        path = heappop(self._heaps[height])[2]
+        self._bounds[height] = self._bound(height)
+        self.paths.remove(path)
         return path
 
     def drop(self, height: int) -> list[Path]:
         """Give up all leaves of a height."""
-        paths = [path for _, _, path in self._heaps.get(height, [])]
-        if paths:
-            self._close(height)
-        self._members.difference_update(paths)
+        if height >= len(self._heaps):
+            return []
+        paths = [path for _, _, path in self._heaps[height]]
+        self._heaps[height], self._bounds[height] = [], inf
+        self.paths.difference_update(paths)
         return paths
 
-    def _close(self, height: int) -> None:
-        del self._heaps[height]
-        self._heights.remove(height)
-
-    def __contains__(self, path: object) -> bool:
-        return path in self._members
-
-    def __len__(self) -> int:
-        return len(self._members)
-
     def heights(self) -> list[int]:
-        return list(self._heights)
+        """Those that have leaves."""
+        return [height for height, heap in enumerate(self._heaps) if heap]
+
+    def _bound(self, height: int) -> float:
+        heap = self._heaps[height]
+        return self._optimism.bound(heap[0][0], height) if heap else inf

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Generic, Protocol
 
 from mixtree.errors import CheckpointError
@@ -13,9 +12,10 @@ from mixtree.seeds import INIT, derive_seed
 from mixtree.states import States
 from mixtree.trainer import Evaluation, Job, State, Trainer
 from mixtree.tree import Path
+from mixtree.values import value
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@value
 class Task:
     """Trials that are trained together. ``fresh`` says whether the root is the initial model."""
 
@@ -23,7 +23,7 @@ class Task:
     fresh: bool
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@value
 class Done:
     """A task's evaluations, in the order of its trials; or the path whose model it missed; or a failure."""
 

@@ -12,6 +12,7 @@ from mixtree.errors import StorageError
 from mixtree.search import Trial
 from mixtree.trainer import Evaluation
 from mixtree.tree import Path
+from mixtree.values import value
 
 if TYPE_CHECKING:
     from mixtree.storage.checkpoints import Checkpoints
@@ -47,7 +48,7 @@ class StudyRecord:
     updated: str = ""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@value
 class Outcome:
     """What came of one trial."""
 
@@ -57,7 +58,7 @@ class Outcome:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@value
 class NodeRecord:
     """A node's row: its trial, the round it belongs to, and its outcome once there is one."""
 
