@@ -312,10 +312,12 @@ class Loop(Generic[State]):
 
     def _value(self, measured: Evaluation) -> Evaluation:
         evaluation = measured
-        if self.objective is not None and isfinite(measured.value):
+        if not isfinite(measured.value):
+            evaluation = replace(measured, value=inf)
+        elif self.objective is not None:
             evaluation = self.objective(measured)
-        if not isfinite(evaluation.value):
-            evaluation = replace(evaluation, value=inf)
+            if not isfinite(evaluation.value):
+                evaluation = replace(evaluation, value=inf)
         if evaluation.predictions is None or self._keeps_predictions:
             return evaluation
         return Evaluation(evaluation.value, evaluation.standard_error)
@@ -328,12 +330,12 @@ class Loop(Generic[State]):
         else:
             self.spent += trial.steps
         self.tree.add(node)
-        if self._may_return is None or self._may_return(node):
-            self._best_value = min(self._best_value, node.value)
+        if node.value < self._best_value and (self._may_return is None or self._may_return(node)):
+            self._best_value = node.value
         if self.listeners:
             self._emit(NodeEvaluated(self.record.name, node, self.spent, self._best_value, replayed))
         # A trial of step sizes is there to find out which of them diverge: no news for the user.
-        if node.diverged and outcome.status == "done" and not replayed and node.phase != STEP_SIZE:
+        if node.value == inf and outcome.status == "done" and not replayed and node.phase != STEP_SIZE:
             message = (
                 f"node {node.path} diverged within {node.steps} steps at {node.lr_scale:g} × the step size "
                 f"{_step_size(self.trainer)}: its loss is not finite; it counts as worst and is not expanded"

@@ -71,11 +71,12 @@ def check_budget(budget: int) -> int:
 
 def as_node(trial: Trial, evaluation: Evaluation) -> Node:
     """A trial and what came of it as a node; a value that is not finite becomes +inf: diverged."""
+    value = evaluation.value
     return Node(
         trial.path,
         trial.mixture,
         trial.steps,
-        evaluation.value if isfinite(evaluation.value) else inf,
+        value if isfinite(value) else inf,
         evaluation.standard_error,
         trial.lr_scale,
         trial.phase,
@@ -315,11 +316,15 @@ class TreeSearch(Accounted):
 
     def _absorb(self, node: Node) -> None:
         path, value, height = node.path, node.value, len(node.path)
-        self._lowest, self._highest = min(self._lowest, value), max(self._highest, value)
+        if value < self._lowest:
+            self._lowest = value
+        if value > self._highest:
+            self._highest = value
         leader = self._leaders.get(height)
         if leader is None or value < leader.value:
             self._leaders[height] = node
-            self._deepest = max(self._deepest, height)
+            if height > self._deepest:
+                self._deepest = height
         if path in self._cells:
             self._frontier.push(path, value)
 

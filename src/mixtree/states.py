@@ -152,9 +152,11 @@ class Upkeep:
         needed = self._needed
         if needed is None:
             return set()
-        useless = {path for path in paths if not needed(path) and path in self._tree}
-        for path in useless:
-            self._states.drop(path)
+        useless = set()
+        for path in paths:
+            if not needed(path) and path in self._tree:
+                self._states.drop(path)
+                useless.add(path)
         return useless
 
     def sweep(self, also: Iterable[Path]) -> None:
