@@ -6,11 +6,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mixtree.bounds import Optimism
+from mixtree.partition import simplex_root
 from mixtree.tree import Frontier, Node, Path, Tree
 
 
 def node(path: Path, *, steps: int = 10, value: float = 1.0, phase: str = "search") -> Node:
     return Node(path, np.array([0.5, 0.5]), steps, value, phase=phase)
+
+
+CELL = simplex_root(2)
+
+
+def popped(frontier: Frontier) -> Path | None:
+    leaf = frontier.pop()
+    return leaf and leaf[0]
 
 
 def test_a_node_knows_its_height_and_whether_it_diverged() -> None:
@@ -54,30 +63,30 @@ def test_leaves_leave_in_the_order_of_their_bounds() -> None:
     frontier = Frontier(Optimism(0.5, 0.5))
     # c·ν = 1 and ρ = 1/2: the bonus is 1/2 at height 1 and 1/4 at height 2
     for path, value in (((0,), 0.8), ((1,), 0.7), ((0, 0), 0.4), ((0, 1), 0.5)):
-        frontier.push(path, value)
+        frontier.push(path, value, CELL)
     assert len(frontier.paths) == 4
     assert frontier.heights() == [1, 2]
-    assert [frontier.pop() for _ in range(5)] == [(0, 0), (1,), (0, 1), (0,), None]
+    assert [popped(frontier) for _ in range(5)] == [(0, 0), (1,), (0, 1), (0,), None]
     assert not frontier.paths
 
 
 def test_ties_go_to_the_smaller_height_then_to_the_older_leaf() -> None:
     frontier = Frontier(Optimism(0.5, 0.5))
     for path, value in (((0, 0), 0.5), ((1,), 0.75), ((0,), 0.75), ((0, 1), 0.5)):  # every bound is 0.25
-        frontier.push(path, value)
-    assert [frontier.pop() for _ in range(4)] == [(1,), (0,), (0, 0), (0, 1)]
+        frontier.push(path, value, CELL)
+    assert [popped(frontier) for _ in range(4)] == [(1,), (0,), (0, 0), (0, 1)]
 
 
 def test_a_height_can_be_given_up() -> None:
     frontier = Frontier(Optimism(0.5, 0.5))
     for path, value in (((0,), 0.1), ((1,), 0.2), ((0, 0), 5.0)):
-        frontier.push(path, value)
+        frontier.push(path, value, CELL)
     assert sorted(frontier.drop(1)) == [(0,), (1,)]
     assert frontier.drop(1) == []
     assert (0,) not in frontier.paths
     assert frontier.heights() == [2]
-    assert frontier.pop() == (0, 0)
-    assert frontier.pop() is None
+    assert popped(frontier) == (0, 0)
+    assert popped(frontier) is None
 
 
 LEAVES = st.lists(st.tuples(st.integers(0, 4), st.integers(-8, 8)), min_size=1, max_size=40)
@@ -91,7 +100,7 @@ def test_the_heaps_agree_with_sorting_everything(
     frontier, rows = Frontier(Optimism(1.0, 0.5)), []
     for created, (height, eighths) in enumerate(leaves):
         path = (created, *[0] * height)
-        frontier.push(path, eighths / 8)
+        frontier.push(path, eighths / 8, CELL)
         rows.append((optimism.bound(eighths / 8, len(path)), len(path), created, path))
     frontier.optimism = optimism
-    assert [frontier.pop() for _ in rows] == [row[-1] for row in sorted(rows)]
+    assert [popped(frontier) for _ in rows] == [row[-1] for row in sorted(rows)]

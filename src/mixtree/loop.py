@@ -325,7 +325,9 @@ class Loop(Generic[State]):
     def _tell(self, trial: Trial, outcome: Outcome, *, replayed: bool) -> None:
         self.search.tell(trial, outcome.evaluation)
         node = as_node(trial, outcome.evaluation)
-        if trial.path in self._untold:  # it was left behind, and charged, but is asked for after all
+        if (
+            self._untold and trial.path in self._untold
+        ):  # it was left behind, and charged, but is asked for after all
             self._untold.discard(trial.path)
         else:
             self.spent += trial.steps

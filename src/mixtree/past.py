@@ -86,7 +86,8 @@ class Past:
 
     def begin(self, trials: Sequence[Trial]) -> None:
         """Write down, in one transaction, those trials of a round that were not written down before."""
-        fresh = [trial for trial in trials if trial.path not in self._round_of]
+        known = self._round_of if self._records else ()
+        fresh = [trial for trial in trials if trial.path not in known]
         if fresh:
             # A number of its own: at a raised budget a round may get company that was not trained with it.
             number = self._next

@@ -215,7 +215,7 @@ class TreeSearch(Accounted):
         self._commit = commit > 0
         self._frontier = Frontier(Optimism(self.nu, self._rho, optimism=optimism))
         self._given_up: set[Path] = set()  # leaves that this budget cannot expand but a larger one could
-        self._cells: dict[Path, Cell] = {(): root}
+        self._cells: dict[Path, Cell] = {(): root}  # of nodes that are not evaluated yet
         self._leaders: dict[int, Node] = {}  # the best node of every height
         self._deepest = -1
         self._committed: Node | None = None
@@ -325,8 +325,9 @@ class TreeSearch(Accounted):
             self._leaders[height] = node
             if height > self._deepest:
                 self._deepest = height
-        if path in self._cells:
-            self._frontier.push(path, value)
+        cell = self._cells.pop(path, None)
+        if cell is not None:
+            self._frontier.push(path, value, cell)
 
     def _hand_out(self, trials: list[Trial]) -> list[Trial]:
         self._searched += sum([trial.steps for trial in trials])
@@ -358,15 +359,12 @@ class TreeSearch(Accounted):
 
     def _best_affordable(self, left: int) -> list[Trial]:
         # What is left only shrinks, so a leaf that does not fit now is given up for good.
-        while (path := self._frontier.pop()) is not None:
-            cell = self._cells.pop(path)
+        while (leaf := self._frontier.pop()) is not None:
+            path, cell = leaf
             cost = self._steps(len(path) + 1)
             # An expansion has at least two children: no leaf of this height fits.
             if isinstance(cost, Infeasible) or 2 * cost > left:
-                for other in self._frontier.drop(len(path)):
-                    del self._cells[other]
-                    self._given_up.add(other)
-                self._given_up.add(path)
+                self._given_up.update([path, *self._frontier.drop(len(path))])
                 continue
             children = self._split(path, cell)
             if children and len(children) * cost <= left:

@@ -37,7 +37,8 @@ class States(Generic[State]):
     def put(self, path: Path, state: State) -> None:
         """Keep a model; where the study has checkpoints it is on disk when this returns."""
         if self.checkpoints is None:
-            self._spilled.discard(path)
+            if self._spilled:
+                self._spilled.discard(path)
             size = self._sizes.get(len(path))
             self._remember(path, state, self._size(path, state) if size is None else size)
             return

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from math import inf, isfinite
 
 from mixtree.bounds import Optimism
-from mixtree.simplex import Mixture
+from mixtree.simplex import Cell, Mixture
 from mixtree.values import value
 
 Path = tuple[int, ...]
@@ -84,7 +84,7 @@ class Frontier:
 
     def __init__(self, optimism: Optimism) -> None:
         self._optimism = optimism
-        self._heaps: list[list[tuple[float, int, Path]]] = []  # by height
+        self._heaps: list[list[tuple[float, int, Path, Cell]]] = []  # by height
         self._bounds: list[float] = []  # of every height's best leaf; +inf without leaves
         self._created = 0
         self.paths: set[Path] = set()
@@ -99,33 +99,33 @@ class Frontier:
         self._optimism = changed
         self._bounds = [self._bound(height) for height in range(len(self._heaps))]
 
-    def push(self, path: Path, value: float) -> None:
+    def push(self, path: Path, value: float, cell: Cell) -> None:
         height = len(path)
         while height >= len(self._heaps):
             self._heaps.append([])
             self._bounds.append(inf)
-        heap, leaf = self._heaps[height], (value, self._created, path)
+        heap, leaf = self._heaps[height], (value, self._created, path, cell)
         heappush(heap, leaf)
         if heap[0] is leaf:
             self._bounds[height] = self._optimism.bound(value, height)
         self._created += 1
         self.paths.add(path)
 
-    def pop(self) -> Path | None:
+    def pop(self) -> tuple[Path, Cell] | None:
         """Take the leaf of smallest bound; ties go to the smaller height, then to the older leaf."""
         if not self.paths:
             return None
         height = self._bounds.index(min(self._bounds))
-        path = heappop(self._heaps[height])[2]
+        _, _, path, cell = heappop(self._heaps[height])
         self._bounds[height] = self._bound(height)
         self.paths.remove(path)
-        return path
+        return path, cell
 
     def drop(self, height: int) -> list[Path]:
         """Give up all leaves of a height."""
         if height >= len(self._heaps):
             return []
-        paths = [path for _, _, path in self._heaps[height]]
+        paths = [path for _, _, path, _ in self._heaps[height]]
         self._heaps[height], self._bounds[height] = [], inf
         self.paths.difference_update(paths)
         return paths
