@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, ttest_1samp
 
@@ -115,6 +115,7 @@ def test_a_clear_winner_is_better_and_the_other_is_worse(metric: Metric) -> None
 
 
 @settings(max_examples=40, deadline=None)
+@example(0, LOG_LOSS, 6, 0.9999999999999999)
 @given(
     st.integers(0, 10_000), st.sampled_from(METRICS), st.integers(6, 60), st.floats(0.0, 1.0, allow_nan=False)
 )

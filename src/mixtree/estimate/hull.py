@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import InputError
 from mixtree.estimate.moments import THIN, Prepared, Target, normal, prepare
-from mixtree.estimate.solve import Equations, Floats, Solution, nearest_in_hull
+from mixtree.estimate.solve import Equations, Floats, Solution, mixed, nearest_in_hull
 from mixtree.simplex import Mixture
 
 _POWER = 0.8  # with which a target worth knowing about must be found before "inside" is said
@@ -114,7 +113,8 @@ def hull_prepared(
     inside: bool | None = False if p <= level and not thin else None
     power, needed = None, None
     if p > level and look_outside and prepared.varies and not thin:
-        critical = float(np.quantile(simulated, 1.0 - level))
+        place = (1.0 - level) * (len(simulated) - 1)
+        critical = float(np.interp(place, np.arange(len(simulated)), np.sort(simulated)))
         power, needed = _power(equations, alpha, root, noise, critical, rng)
         inside = True if power >= _POWER else None
     words = _words(inside, p=p, n=len(target), power=power, needed=needed, strange=strange, thin=thin)
@@ -129,6 +129,7 @@ class _Distance:
         self.corners = corners
         # Only what lies in the corners' span differs between mixtures: K coordinates instead of q.
         self.span, self.inner = np.linalg.qr(corners)
+        self._faces: list[tuple[Floats, Floats, Floats]] | None = None
 
     def __call__(self, point: Floats) -> float:
         inner = self.span.T @ point
@@ -146,17 +147,34 @@ class _Distance:
             return np.array([self(point) for point in points])
         inner = points @ self.span
         nearest = np.square(inner[:, :, None] - self.inner).sum(axis=1).min(axis=1)  # of the corners
-        for size in range(2, count + 1):
-            for face in combinations(range(count), size):
-                first, edges = self.inner[:, face[0]], self.inner[:, face[1:]] - self.inner[:, face[:1]]
-                gaps = inner - first
-                weights = gaps @ np.linalg.pinv(edges).T
-                gaps -= weights @ edges.T
-                inside = (weights >= 0.0).all(axis=1) & (weights.sum(axis=1) <= 1.0)
-                squared = np.where(inside, np.einsum("ij,ij->i", gaps, gaps), np.inf)
-                np.minimum(nearest, squared, out=nearest)
+        for first, edges, foot in self.faces:
+            gaps = inner - first
+            weights = gaps @ foot
+            gaps -= weights @ edges
+            inside = (weights >= 0.0).all(axis=1) & (weights.sum(axis=1) <= 1.0)
+            squared = np.where(inside, np.einsum("ij,ij->i", gaps, gaps), np.inf)
+            np.minimum(nearest, squared, out=nearest)
         beside = np.einsum("ij,ij->i", points, points) - np.einsum("ij,ij->i", inner, inner)
         return np.asarray(np.maximum(beside, 0.0) + nearest)
+
+    @property
+    def faces(self) -> list[tuple[Floats, Floats, Floats]]:
+        """Of edges, triangles …: a corner, the edges from there (rows), and what gives a foot's weights."""
+        if self._faces is None:
+            count, corners = self.inner.shape[1], self.inner.T
+            self._faces = []
+            for size in range(2, count + 1):
+                for face in combinations(range(count), size):
+                    edges = corners[list(face[1:])] - corners[face[0]]
+                    self._faces.append((corners[face[0]], edges, _pseudoinverse(edges)))
+        return self._faces
+
+
+def _pseudoinverse(edges: Floats) -> Floats:
+    if len(edges) > 1:
+        return np.asarray(np.linalg.pinv(edges))
+    squared = float(edges[0] @ edges[0])
+    return edges.T / squared if squared > 0.0 else np.zeros_like(edges.T)
 
 
 def _towards_edge(solution: Solution, n: float) -> Mixture:
@@ -187,7 +205,7 @@ def _noise(
         factor = np.linalg.cholesky(equations.noise(alpha))
         drawn: Floats = rng.standard_normal((repetitions, q)) @ (root @ factor).T
         return drawn
-    own = np.tensordot(alpha**2 / equations.sizes, equations.covariances, 1)
+    own = mixed(alpha**2 / equations.sizes, equations.covariances)
     values, vectors = np.linalg.eigh(own)
     noise: Floats = rng.standard_normal((repetitions, q)) @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
     counts = rng.multinomial(n, alpha / alpha.sum(), size=repetitions)
@@ -207,9 +225,9 @@ def _sums(table: Floats, weight: Floats, counts: NDArray[np.int64], rng: np.rand
     size, total = len(weight), int(counts.sum())
     alike = weight.min() == weight.max()
     rows = rng.integers(size, size=total) if alike else rng.choice(size, size=total, p=weight)
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    picks = scipy.sparse.csr_array((np.ones(total), rows, starts), shape=(len(counts), size))
-    return np.asarray(picks @ table)
+    rows += np.repeat(np.arange(len(counts)) * size, counts)
+    picks = np.bincount(rows, weights=np.ones(total), minlength=len(counts) * size)
+    return np.asarray(picks.reshape(len(counts), size) @ table)
 
 
 def _power(

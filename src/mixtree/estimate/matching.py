@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg
 
 from mixtree.data.sources import Rows, Sources
 from mixtree.estimate.moments import Prepared, Target, prepare
@@ -66,5 +65,5 @@ def match_prepared(prepared: Prepared, target: Rows | Target, *, names: tuple[st
 def _combinations(equations: Equations, around: Floats) -> Floats:
     """(q, K − 1) combinations of the moments that generalised least squares uses."""
     apart = equations.means - equations.means.mean(axis=1, keepdims=True)
-    combine: Floats = scipy.linalg.solve(equations.noise(around) * equations.n, apart, assume_a="pos")
+    combine: Floats = np.linalg.solve(equations.noise(around) * equations.n, apart)
     return combine[:, : max(1, len(around) - 1)]

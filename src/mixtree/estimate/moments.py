@@ -91,13 +91,20 @@ class Basis:
         return cls(labels, directions, layer, *_centre(table, shares))
 
     def __call__(self, rows: Rows) -> Floats:
-        x = np.clip((self._features(rows.x) - self.centre) / self.spread, -_CLIP, _CLIP)
+        x = self._features(rows.x) - self.centre
+        x /= self.spread
+        np.clip(x, -_CLIP, _CLIP, out=x)
         if self.layer is not None:
             x = np.hstack([x, np.tanh(x @ self.layer[0] + self.layer[1])])
         if self.labels is None:
             return x
         y = self.labels(rows.y)
-        return np.hstack([x, y, (x[:, :, None] * y[:, None, :]).reshape(len(x), -1)])
+        columns, of_y = x.shape[1], y.shape[1]
+        table = np.empty((len(x), columns + of_y + columns * of_y))
+        table[:, :columns], table[:, columns : columns + of_y] = x, y
+        products = table[:, columns + of_y :].reshape(len(x), columns, of_y)
+        np.multiply(x[:, :, None], y[:, None, :], out=products)
+        return table
 
     def _features(self, x: Any) -> Floats:
         if self.directions is not None:
@@ -166,7 +173,8 @@ class Prepared:
 
     def table(self, rows: Rows) -> Floats:
         """The functions' values on these rows."""
-        return self.basis(rows)[:, self.used]
+        table = self.basis(rows)
+        return table if self.used.all() else table[:, self.used]
 
     def of(self, rows: Rows | Target) -> Target:
         """A target, solved for its mixture; one that already is stays as it is."""
@@ -214,12 +222,25 @@ def prepare(
     more = min(keep - columns, _too_few(columns, of_y, len(sources)))
     basis = Basis.fit(parts, labels, directions, _layer(columns, more, rng))
     tables = [basis(part) for part in parts]
-    columns_first = np.hstack([table.T for table in tables])  # along rows is the quick way to look
-    used = np.ptp(columns_first, axis=1) > 1e-9
+    used = _vary(tables)
     varies = bool(used.any())
     used[0] |= not varies
     shares = [share_of(part) for part in parts]
-    return Prepared(basis, used, varies, [table[:, used] for table in tables], shares, unseen)
+    if not used.all():
+        tables = [table[:, used] for table in tables]
+    return Prepared(basis, used, varies, tables, shares, unseen)
+
+
+def _vary(tables: list[Floats]) -> NDArray[np.bool_]:
+    """Which columns take more than one value."""
+    first = tables[0][0]
+    vary = np.zeros(len(first), dtype=np.bool_)
+    for most in (64, None):  # most columns vary within a few rows and need no look at all of them
+        rest = np.flatnonzero(~vary)
+        if len(rest):
+            gaps = [np.abs(table[:most, rest] - first[rest]).max(axis=0) for table in tables]
+            vary[rest] = np.max(gaps, axis=0) > 1e-9
+    return vary
 
 
 def _split(rows: list[Rows]) -> tuple[list[Rows], list[Rows]]:

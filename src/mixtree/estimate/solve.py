@@ -12,6 +12,7 @@ used one source at a time and no further: intervals are honest, at times wider t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import scipy.linalg
@@ -101,12 +102,12 @@ class Equations(Summary):
     def noise(self, alpha: Mixture) -> Floats:
         """Covariance of target − Σ α_i means_i if the target is this mixture: its rows' and the sources'."""
         mean = self.means @ alpha
-        rows = np.tensordot(alpha, self.covariances, 1) + (self.means * alpha) @ self.means.T
-        sources = np.tensordot(alpha**2 / self.sizes, self.covariances, 1)
-        covariance: Floats = (rows - np.outer(mean, mean)) / self.n + sources
-        size = len(covariance)
-        jitter = _JITTER * np.trace(covariance) / size + 1e-12
-        return np.asarray(covariance + jitter * np.eye(size))
+        between = (self.means * alpha) @ self.means.T - np.outer(mean, mean)
+        within = mixed(alpha / self.n + alpha**2 / self.sizes, self.covariances)
+        covariance: Floats = between / self.n + within
+        diagonal = np.einsum("ii->i", covariance)
+        diagonal += _JITTER * diagonal.mean() + 1e-12
+        return covariance
 
     def around(self, alpha: Mixture) -> Mixture:
         """α with two rows' worth of uniform: a source with α̂_i = 0 still counts in the noise."""
@@ -123,21 +124,29 @@ class Solution:
     covariance: Floats
 
 
+def mixed(weights: Floats, matrices: Floats) -> Floats:
+    """Σ weights_i matrices_i."""
+    return np.asarray((weights @ matrices.reshape(len(weights), -1)).reshape(matrices.shape[1:]))
+
+
 def summarise(sources: list[Floats], shares: list[Floats]) -> Summary:
     """From function values, one table (rows × q) per source, and row weights that sum to 1 per table."""
     means = np.stack([share @ table for table, share in zip(sources, shares, strict=True)], axis=1)
     sizes = np.array([1.0 / (share @ share) for share in shares])
     scatter = np.stack(
-        [
-            (table - mean).T @ ((table - mean) * share[:, None])
-            for table, share, mean in zip(sources, shares, means.T, strict=True)
-        ]
+        [_scatter(*each) for each in zip(sources, shares, means.T, strict=True)],
     )
     # A source of few rows borrows its covariance from all of them, as if q more rows were theirs.
     q = len(means)
-    pooled = np.tensordot(sizes, scatter, 1) / max(sizes.sum() - len(sizes), 1.0)
+    pooled = mixed(sizes, scatter) / max(sizes.sum() - len(sizes), 1.0)
     covariances = (sizes[:, None, None] * scatter + q * pooled) / (sizes + q - 1.0)[:, None, None]
     return Summary(means, covariances, sizes)
+
+
+def _scatter(table: Floats, share: Floats, mean: Floats) -> Floats:
+    gaps = table - mean
+    gaps *= np.sqrt(share)[:, None]
+    return np.asarray(gaps.T @ gaps)
 
 
 def solve(equations: Equations) -> Solution:
@@ -145,11 +154,11 @@ def solve(equations: Equations) -> Solution:
     sources = len(equations.sizes)
     alpha = uniform_mixture(sources)
     for _ in range(_ROUNDS):
-        weight = scipy.linalg.inv(equations.noise(equations.around(alpha)))
+        weight = np.linalg.inv(equations.noise(equations.around(alpha)))
         gram = equations.means.T @ weight @ equations.means
         right = equations.means.T @ weight @ equations.target
         # The sources' own sampling noise makes them look further apart than they are, by this much.
-        apart = np.einsum("ij,kij->k", weight, equations.covariances) / equations.sizes
+        apart = equations.covariances.reshape(sources, -1) @ weight.ravel() / equations.sizes
         gram = gram - _share_of(gram, apart) * np.diag(apart)
         # A weak pull to uniform, as of a prior with standard deviation 1/√K, for what the rows do not say.
         alpha = on_simplex(gram + sources * np.eye(sources), right + 1.0)
@@ -226,6 +235,7 @@ def as_estimate(
     return Estimate(alpha, covariance, low, high, method, n, notes, free)
 
 
+@cache
 def _tangent(sources: int) -> Floats:
     """Orthonormal columns that span the directions in which Σα does not change."""
     corners = np.hstack([np.ones((sources, 1)), np.eye(sources)[:, : sources - 1]])
@@ -236,9 +246,11 @@ def _tangent(sources: int) -> Floats:
 def _share_of(gram: Floats, apart: Floats) -> float:
     """How much of the correction may be taken off with the equations still telling the sources apart."""
     plane = _tangent(len(apart))
-    taken = plane.T @ np.diag(apart) @ plane
-    if not plane.size or not np.trace(taken) > 0.0:
+    taken = (plane.T * apart) @ plane
+    total = float(taken.trace())
+    if not plane.size or not total > 0.0:
         return 0.0
-    taken += 1e-12 * np.trace(taken) * np.eye(len(taken))
-    smallest = scipy.linalg.eigh(plane.T @ gram @ plane, taken, eigvals_only=True)[0]
-    return float(np.clip(0.5 * smallest, 0.0, 1.0))
+    # The smallest eigenvalue of gram beside taken, along that plane.
+    root = np.linalg.inv(np.linalg.cholesky(taken + 1e-12 * total * np.eye(len(taken))))
+    smallest = float(np.linalg.eigvalsh(root @ (plane.T @ gram @ plane) @ root.T)[0])
+    return min(max(0.5 * smallest, 0.0), 1.0)

@@ -12,6 +12,8 @@ from scipy.special import gammaln
 from mixtree.data.sources import Rows
 from mixtree.simplex import Mixture
 
+_FIRST = 64
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Unseen:
@@ -25,12 +27,12 @@ class Unseen:
     @classmethod
     def fit(cls, rows: list[Rows], classes: int) -> Unseen:
         """What these rows of the sources never show."""
-        seen = np.unique(np.concatenate([part.y for part in rows])) if classes else np.empty(0, np.int64)
-        low = np.min([_extreme(part.x, "min") for part in rows], axis=0)
-        high = np.max([_extreme(part.x, "max") for part in rows], axis=0)
-        columns = np.flatnonzero(low == high)
+        seen = np.zeros(classes, dtype=np.int64)
+        if classes:
+            seen += sum(np.bincount(part.y, minlength=classes) for part in rows)
+        columns, values = single_valued([part.x for part in rows])
         sizes = np.array([len(part) for part in rows], dtype=np.float64)
-        return cls(np.setdiff1d(np.arange(classes), seen), columns, low[columns], sizes)
+        return cls(np.flatnonzero(seen == 0), columns, values, sizes)
 
     def __bool__(self) -> bool:
         """Whether there is anything that a target could have and no source has."""
@@ -40,8 +42,7 @@ class Unseen:
         """Rows of the target with a class or a value that no source has."""
         strange = np.isin(target.y, self.classes)
         if len(self.columns):
-            table = target.x[:, self.columns]
-            table = np.asarray(table.toarray() if hasattr(table, "toarray") else table, dtype=np.float64)
+            table = _dense(target.x[:, self.columns])
             strange |= (np.abs(table - self.values) > 1e-6 * (1.0 + np.abs(self.values))).any(axis=1)
         return int(np.count_nonzero(strange))
 
@@ -53,7 +54,20 @@ class Unseen:
         return float(np.exp(chosen - gammaln(others + n + 1.0) + gammaln(others + n - count + 1.0)))
 
 
-def _extreme(x: Any, which: str) -> NDArray[np.float64]:
-    """Smallest or largest value of every column."""
-    found = getattr(x, which)(axis=0)
-    return np.asarray(found.toarray() if hasattr(found, "toarray") else found, dtype=np.float64).ravel()
+def single_valued(tables: list[Any]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Columns that hold a single number in all tables, and those numbers."""
+    first = _dense(tables[0][:1])[0]
+    if hasattr(tables[0], "toarray"):
+        low = np.min([_dense(table.min(axis=0)).ravel() for table in tables], axis=0)
+        high = np.max([_dense(table.max(axis=0)).ravel() for table in tables], axis=0)
+        columns = np.flatnonzero(low == high)
+        return columns, first[columns]
+    columns = np.arange(len(first))
+    for most in (_FIRST, None):  # most columns vary within a few rows: no need to look at all of them
+        for table in tables:
+            columns = columns[(table[:most, columns] == first[columns]).all(axis=0)]
+    return columns, first[columns]
+
+
+def _dense(x: Any) -> NDArray[np.float64]:
+    return np.asarray(x.toarray() if hasattr(x, "toarray") else x, dtype=np.float64)

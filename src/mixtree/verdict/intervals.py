@@ -50,6 +50,7 @@ LEVEL = 0.95
 FEW = 20
 """Rows below which no interval's 95 % is to be relied on."""
 
+_ROUNDING = 1e-12  # relative difference of two predictions that counts as none
 _EDGE = 3.0  # wrongly ranked pairs below which an area's variance may be small by luck
 _CHOSEN = ("cross-fitted", "validation", "trained")
 
@@ -167,7 +168,7 @@ def paired_difference(
         return Difference(np.nan, np.nan, np.nan, np.nan, rows, "none", higher, told)
     off = made_up if higher else -made_up
     gap = values[0] - values[1] - off
-    if np.array_equal(first, second):
+    if np.allclose(first, second, rtol=_ROUNDING, atol=0.0):
         same = (*told, "both models predict the same")
         return Difference(0.0, 0.0, 0.0, 1.0, rows, "identical", higher, same)
     rng = np.random.default_rng(seed)
