@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from mixtree.data.synthetic import synthetic
 from mixtree.errors import DataError, InputError
 from mixtree.fitting import FitOptions, as_sources, choose, fit, make_options, prepare
+from mixtree.study import run
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +55,8 @@ def test_what_is_left_open_is_chosen_and_told(sources):
         ({"steps": 4}, "mixmatch-bisect+commit"),
         ({"minimum": {"source-0": 0.2}}, "mixmatch-bisect+commit"),
         ({"maximum": {"source-0": 0.7}, "rho": 0.9}, "mixmatch-ch+commit"),
+        ({"max_passes": 100.0}, "mixmatch-ch+commit"),
+        ({"nu": 0.0}, "mixmatch-bisect+commit"),
         ({"policy": "uniform"}, "uniform"),
     ],
 )
@@ -99,6 +104,10 @@ def test_samples_are_counted_in_batches(sources):
         ({"use_target_rows": "auto", "policy": "mixmatch-ch"}, "never trains on the target's rows"),
         ({"maximum": {"nobody": 0.5}, "policy": "mixmatch-ch"}, "unknown source 'nobody'"),
         ({"maximum": {"a": 0.5}, "policy": "uniform"}, "cannot keep maximum weights"),
+        ({"max_passes": 3, "policy": "auto"}, "policy 'auto' knows no max_passes"),
+        ({"max_passes": 3, "policy": "mixmatch-bisect"}, r"leave them out \(--max-passes\)"),
+        ({"max_passes": 0}, "max_passes must be a finite number above 0; got 0"),
+        ({"max_passes": 0.1}, "at most 0.1 passes over the sources' .* rows are .* lower the budget"),
         ({"policy": "auto", "nu": 0.5, "width": 2}, "policy 'auto' knows no nu and width"),
     ],
 )
@@ -116,6 +125,21 @@ def test_weights_are_bounded(sources):
     name = sources.names[0]
     result = fit(sources, model="linear", budget=40, steps=2, minimum={name: 0.6})
     assert result.weights[name] >= 0.6
+
+
+def test_no_source_is_read_more_often_than_allowed(sources):
+    """A small source may not fill the mixture, whatever the search would like."""
+    small = replace(sources, rows=(sources.rows[0].take(np.arange(10)), *sources.rows[1:]))
+    prepared = prepare(small, FitOptions(model="linear", budget=60, batch_size=10, max_passes=6.0))
+    caps = np.array(prepared.setting.maximum)
+    assert caps[0] == pytest.approx(6.0 * 10 / 600)
+    result = run(prepared.search, prepared.trainer)
+    assert all((node.mixture <= caps + 1e-9).all() for node in result.tree.values())
+    assert prepared.trainer.epochs(result.state)[0] <= 6.0 + 0.1
+    tighter = FitOptions(
+        model="linear", budget=60, batch_size=10, max_passes=6.0, maximum={small.names[0]: 0.01}
+    )
+    assert prepare(small, tighter).setting.maximum[0] == 0.01
 
 
 def test_the_objective_may_be_the_metric(sources):

@@ -48,6 +48,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         lr: float | None = None,
         minimum: Mapping[str, float] | None = None,
         maximum: Mapping[str, float] | None = None,
+        max_passes: float | None = None,
         baselines: tuple[str, ...] = (),
         holdout: float | None = None,
         nested: bool = False,
@@ -70,6 +71,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         self.lr = lr
         self.minimum = minimum
         self.maximum = maximum
+        self.max_passes = max_passes
         self.baselines = baselines
         self.holdout = holdout
         self.nested = nested
@@ -127,6 +129,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             lr=self.lr,
             minimum=self.minimum or {},
             maximum=self.maximum or {},
+            max_passes=self.max_passes,
             seed=seed,
             holdout=self.holdout,
             nested=self.nested,

@@ -26,7 +26,9 @@ from mixtree.trainer import Evaluation, Trainer
 from mixtree.verdict import Role, holdout
 
 DEFAULT_POLICY = "auto"
-TREE_OPTIONS = ("steps", "nu", "rho", "optimism", "returns", "width", "minimum", "maximum", "stop_early")
+TREE_OPTIONS = (
+    "steps", "nu", "rho", "optimism", "returns", "width", "minimum", "maximum", "max_passes", "stop_early"
+)  # fmt: skip
 """Options that only a tree search knows."""
 _KEPT = 2e7  # predictions of all nodes together that are kept for the verdict: some 160 MB
 
@@ -52,6 +54,8 @@ class FitOptions:
     width: int | None = None
     minimum: Mapping[str, float] = field(default_factory=dict)
     maximum: Mapping[str, float] = field(default_factory=dict)
+    max_passes: float | None = None
+    """How often a model may read a source's rows at the most: a cap on the weights of small sources."""
     class_weight: str | None = None
     use_target_rows: Literal["never", "auto"] | None = None
     init: Mapping[str, Any] | None = None
@@ -136,7 +140,7 @@ def fit(
 
     ``sources`` is ``{name: (x, y)}`` with ``val`` = (x, y), or a Sources. ``options`` are the fields of
     FitOptions: model, policy, metric, objective, budget, steps, unit, batch_size, lr, nu, rho, optimism,
-    returns, minimum, maximum, class_weight, init, seed, stop_early; and those of the verdict (see
+    returns, minimum, maximum, max_passes, class_weight, init, seed, stop_early; and those of the verdict (see
     docs/verdict.md): holdout, nested, reference, attribution. ``test`` rows, if given, only score.
 
     >>> from mixtree.data.synthetic import synthetic
@@ -261,9 +265,10 @@ def _check_seed(seed: int) -> None:
 
 def _decide_policy(options: FitOptions) -> tuple[str, str]:
     """The policy, and why it is that one."""
-    given = [name for name in TREE_OPTIONS if getattr(options, name) not in (None, False, {})]
+    asked = {name: getattr(options, name) for name in TREE_OPTIONS}
+    given = [name for name, each in asked.items() if each is not None and each is not False and each != {}]
     if options.policy is None and given:
-        policy = "mixmatch-ch+commit" if options.maximum else "mixmatch-bisect+commit"
+        policy = "mixmatch-ch+commit" if _caps(options) else "mixmatch-bisect+commit"
         return policy, f"policy {policy}, since only a tree search knows {' and '.join(given)}"
     policy = options.policy or DEFAULT_POLICY
     wrong = [name for name in given if name != "steps"]  # which a policy without nodes can do without
@@ -278,11 +283,17 @@ def _decide_policy(options: FitOptions) -> tuple[str, str]:
 def _check_policy(options: FitOptions, policy: str) -> None:
     if options.use_target_rows == "auto" and policy != "auto":
         raise InputError(f"policy {policy!r} never trains on the target's rows; leave use_target_rows out")
-    if options.maximum and policy.removesuffix("+commit") != "mixmatch-ch":
+    if (caps := _caps(options)) and policy.removesuffix("+commit") != "mixmatch-ch":
         raise InputError(
             f"policy {policy!r} cannot keep maximum weights: choose mixmatch-ch or "
-            "mixmatch-ch+commit (--policy), or leave them out (--max)"
+            f"mixmatch-ch+commit (--policy), or leave them out ({' and '.join(caps)})"
         )
+
+
+def _caps(options: FitOptions) -> list[str]:
+    """Flags that put a cap on weights."""
+    given = {"--max": bool(options.maximum), "--max-passes": options.max_passes is not None}
+    return [flag for flag, there in given.items() if there]
 
 
 def _check_judging(sources: Sources, options: FitOptions, *, tested: bool) -> None:
@@ -315,7 +326,7 @@ def make_setting(sources: Sources, options: FitOptions, chosen: Chosen) -> Setti
         chosen.steps,
         seed=options.seed,
         minimum=_bounds(options.minimum, sources, "minimum", 0.0),
-        maximum=_bounds(options.maximum, sources, "maximum", 1.0),
+        maximum=_maximum(sources, options, chosen),
         options=tree,
         data=sources,
         batch_size=chosen.batch_size,
@@ -375,6 +386,24 @@ def as_rows(part: tuple[Any, Any] | Rows, sources: Sources) -> Rows:
     """Further rows of the target, checked against the sources."""
     held = Sources.from_dict({"test": part}, sources.validation, classes=sources.classes)
     return held.rows[0]
+
+
+def _maximum(sources: Sources, options: FitOptions, chosen: Chosen) -> list[float] | None:
+    bounds, passes = _bounds(options.maximum, sources, "maximum", 1.0), options.max_passes
+    if passes is None:
+        return bounds
+    if not (math.isfinite(passes) and passes > 0):
+        raise InputError(f"max_passes must be a finite number above 0; got {passes:g}")
+    drawn = chosen.budget * chosen.batch_size
+    caps = [min(1.0, passes * int(size) / drawn) for size in sources.sizes]
+    if sum(caps) < 1.0:
+        most = int(passes * int(sources.sizes.sum()) // chosen.batch_size)
+        raise InputError(
+            f"at most {passes:g} passes over the sources' {int(sources.sizes.sum()):,} rows are {most:,} "
+            f"steps of {chosen.batch_size} rows, and the budget is {chosen.budget:,}: lower the budget, or "
+            "allow more passes"
+        )
+    return caps if bounds is None else [min(pair) for pair in zip(bounds, caps, strict=True)]
 
 
 def _bounds(given: Mapping[str, float], sources: Sources, name: str, default: float) -> list[float] | None:

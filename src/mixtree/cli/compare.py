@@ -14,7 +14,7 @@ from mixtree.cli.options import DATA, FITTING, JUDGING, OUTPUT, Flag, Values, co
 from mixtree.cli.reports import print_plan
 from mixtree.errors import InputError
 
-_FIT_ONLY = ("min", "max", "objective", "use_target_rows", "time_limit", "init", "workers")
+_FIT_ONLY = ("min", "max", "max_passes", "objective", "use_target_rows", "time_limit", "init", "workers")
 """Flags that a comparison of algorithms, baselines among them, has no use for."""
 FLAGS = (
     *DATA,

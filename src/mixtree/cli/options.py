@@ -78,6 +78,13 @@ FITTING = (
         "max", list[str], "Greatest weight of a source (mixmatch-ch only); repeat it.", "1", metavar="SRC=W"
     ),
     Flag(
+        "max_passes",
+        float,
+        "Most passes over a source's rows that a model may make (mixmatch-ch only).",
+        "no limit",
+        metavar="P",
+    ),
+    Flag(
         "use_target_rows",
         str,
         "May the target's rows be trained on: never or auto.",
