@@ -109,3 +109,19 @@ def test_a_model_is_not_scored_on_rows_that_it_was_trained_on(tables, done, unju
     assert scores["validation"] is None
     assert scores["fine-tune"] is None
     assert "– where the model was trained on them" in done("compare", *args).out.replace("\n", " ")
+
+
+def test_workers_change_nothing(tables, done, base):
+    args = [*base, "--algorithms", "mixmatch-bisect", "--repeats", "1", "--json"]
+    assert done("compare", *args, "--workers", "2").json["runs"] == done("compare", *args).json["runs"]
+
+
+def test_the_objective_and_the_step_size_are_those_of_a_fit(tables, done, base):
+    """The same policy, data and seed choose the same mixture by the same measure in both commands."""
+    args = [*base, "--algorithms", "mixmatch-bisect", "--repeats", "1", "--metric", "accuracy", "--json"]
+    by_loss = done("compare", *args).json["runs"]
+    by_metric = done("compare", *args, "--objective", "metric").json["runs"]
+    assert by_loss[0]["mixture"] != by_metric[0]["mixture"]
+    given = [*base, "--algorithms", "auto", "--repeats", "1", "--json", "--budget", "400"]
+    tried = [done("compare", *given, *more).json["runs"][0]["spent"] for more in ([], ["--lr", "0.05"])]
+    assert tried[1]["step size"] < tried[0]["step size"]  # a given step size is tried alone

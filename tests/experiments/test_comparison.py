@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -6,6 +8,8 @@ from mixtree.data.synthetic import synthetic
 from mixtree.errors import InputError
 from mixtree.experiments.comparison import Rules, compare, summarise
 from mixtree.metrics import as_metric
+from mixtree.policies import TARGET_PHASES, AutoOptions
+from mixtree.search import STEP_SIZE
 from mixtree.trainers.reference import ReferenceTrainer
 
 ALGORITHMS = ["mixmatch-bisect+commit", "uniform", "validation", "genie+decay"]
@@ -65,3 +69,33 @@ def test_summary_is_mean_and_sd_of_the_test_scores(problems):
     scores = [run.test_score for run in runs]
     assert summary.score == pytest.approx(np.mean(scores))
     assert summary.sd == pytest.approx(np.std(scores, ddof=1))
+
+
+def test_the_rules_reach_the_searches(problems):
+    """The objective and whether target rows may be used, as in a fit."""
+    calls = []
+
+    def objective(problem):
+        def by_size(evaluation):
+            calls.append(len(problem.sources.validation))
+            return replace(evaluation, value=-evaluation.value)
+
+        return by_size
+
+    loss = compare(problems[:1], ["mixmatch-bisect"], make_trainer=make_trainer, rules=RULES)
+    turned = replace(RULES, objective=objective)
+    other = compare(problems[:1], ["mixmatch-bisect"], make_trainer=make_trainer, rules=turned)
+    assert calls and set(calls) == {40}
+    assert other[0].value == pytest.approx(-abs(other[0].value))
+    assert loss[0].value > 0
+    rules = replace(RULES, budget=400, steps=20)
+    phases = {
+        allowed: compare(
+            problems[:1], ["auto"], make_trainer=make_trainer, rules=replace(rules, use_target_rows=allowed)
+        )[0].spent
+        for allowed in (True, False)
+    }
+    assert set(phases[True]) - set(phases[False]) == set(TARGET_PHASES) & set(phases[True]) != set()
+    kept = replace(rules, auto=AutoOptions(rates=(1.0,)))
+    (run,) = compare(problems[:1], ["auto"], make_trainer=make_trainer, rules=kept)
+    assert run.spent[STEP_SIZE] < phases[True][STEP_SIZE]

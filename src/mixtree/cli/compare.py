@@ -14,7 +14,7 @@ from mixtree.cli.options import DATA, FITTING, JUDGING, OUTPUT, Flag, Values, co
 from mixtree.cli.reports import print_plan
 from mixtree.errors import InputError
 
-_FIT_ONLY = ("min", "max", "max_passes", "objective", "use_target_rows", "time_limit", "init", "workers")
+_FIT_ONLY = ("min", "max", "max_passes", "time_limit", "init")
 """Flags that a comparison of algorithms, baselines among them, has no use for."""
 FLAGS = (
     *DATA,
@@ -47,7 +47,7 @@ def compare(tables: list[Path], values: Values) -> None:
     from mixtree.data.tables import load_tables
     from mixtree.experiments.comparison import Rules, paired, summarise
     from mixtree.experiments.comparison import compare as run_all
-    from mixtree.fitting import metric_of, prepare
+    from mixtree.fitting import make_objective, metric_of, prepare
     from mixtree.models import make_trainer
     from mixtree.verdict import holdout
 
@@ -68,7 +68,16 @@ def compare(tables: list[Path], values: Values) -> None:
     print_plan(Console(stderr=True, emoji=False), data[0], prepared)
     chosen = prepared.chosen
     algorithms = _algorithms(values.get("algorithms"), prepared.sources.names)
-    rules = Rules(chosen.budget, chosen.steps, chosen.metric, prepared.setting.options, chosen.batch_size)
+    rules = Rules(
+        chosen.budget,
+        chosen.steps,
+        chosen.metric,
+        prepared.setting.options,
+        chosen.batch_size,
+        objective=lambda problem: make_objective(options, chosen, problem.sources),
+        use_target_rows=prepared.setting.use_target_rows,
+        auto=prepared.setting.auto,
+    )
     problems = []
     for repeat, each in enumerate(data):
         kept, test = each.problem_sources, each.test
@@ -86,6 +95,7 @@ def compare(tables: list[Path], values: Values) -> None:
             algorithms,
             make_trainer=trainer,
             rules=rules,
+            workers=values.get("workers", 1),
             listeners=[progress],
             predictions=predictions,
         )

@@ -16,7 +16,9 @@ from mixtree.data.sources import Problem
 from mixtree.errors import TrainingError
 from mixtree.events import Listener
 from mixtree.judging import untouched
+from mixtree.loop import Objective
 from mixtree.metrics import Metric, check_metric
+from mixtree.policies import AutoOptions
 from mixtree.seeds import derive_seed
 from mixtree.study import Result, run
 from mixtree.trainer import Trainer
@@ -69,6 +71,10 @@ class Rules:
     """Options of the tree search."""
 
     batch_size: int = 50
+    objective: Callable[[Problem], Objective | None] = lambda problem: None
+    """What a search minimises on a problem's validation rows; the loss unless told."""
+    use_target_rows: bool = True
+    auto: AutoOptions = field(default_factory=AutoOptions)
 
     def setting(self, problem: Problem, *, seed: int = 0) -> Setting:
         """What an algorithm is told of a problem."""
@@ -83,6 +89,8 @@ class Rules:
             data=problem.sources,
             batch_size=self.batch_size,
             metric=self.metric,
+            use_target_rows=self.use_target_rows,
+            auto=self.auto,
         )
 
 
@@ -101,11 +109,13 @@ def compare(
     *,
     make_trainer: Callable[[Problem], PredictingTrainer],
     rules: Rules,
+    workers: int = 1,
     listeners: Sequence[Listener] = (),
     predictions: dict[tuple[str, int], NDArray[Any]] | None = None,
 ) -> list[Run]:
     """Run every algorithm on every problem (one per repeat); test rows are read once all training is over.
 
+    ``workers`` > 1 trains the trials of a round in as many processes; the answer is the same.
     ``predictions``, if given, is filled with every run's predictions of its test rows.
     """
     for problem in problems:  # what cannot work fails here, before any training
@@ -125,7 +135,16 @@ def compare(
             trainer = make_trainer(replace(problem, sources=sources)) if own else plain
             name = f"{algorithm}/{repeat}"
             try:
-                result = run(search, trainer, seed=seed, init_seed=repeat, study=name, listeners=listeners)
+                result = run(
+                    search,
+                    trainer,
+                    seed=seed,
+                    init_seed=repeat,
+                    study=name,
+                    workers=workers,
+                    objective=rules.objective(problem),
+                    listeners=listeners,
+                )
             except TrainingError:
                 result = None  # all its models diverged: that is its score, no reason to stop the others
             finished.append(_Finished(algorithm, repeat, trainer, result, time.perf_counter() - started))
