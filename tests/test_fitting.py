@@ -84,6 +84,14 @@ def test_what_is_given_is_kept(sources):
     assert chosen.notes == ()
 
 
+def test_a_budget_of_many_passes_is_remarked_on(sources):
+    rows = int(sources.sizes.sum())
+    few, many = FitOptions(budget=rows * 4, metric="accuracy"), FitOptions(budget=rows * 5, metric="accuracy")
+    assert not any("by heart" in note for note in choose(few, sources).notes)
+    assert any(f"250 passes over all {rows} rows" in note for note in choose(many, sources).notes)
+    assert not any("by heart" in note for note in choose(replace(many, max_passes=300), sources).notes)
+
+
 def test_samples_are_counted_in_batches(sources):
     chosen = choose(FitOptions(budget=95, steps=21, batch_size=10, unit="samples"), sources)
     assert (chosen.budget, chosen.steps) == (10, 3)

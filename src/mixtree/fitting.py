@@ -30,6 +30,7 @@ TREE_OPTIONS = (
     "steps", "nu", "rho", "optimism", "returns", "width", "minimum", "maximum", "max_passes", "stop_early"
 )  # fmt: skip
 """Options that only a tree search knows."""
+_MANY_PASSES = 200  # over all rows, from which a budget deserves a remark
 _KEPT = 2e7  # predictions of all nodes together that are kept for the verdict: some 160 MB
 
 
@@ -99,6 +100,11 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
         budget = int(np.clip(10 * rows // batch_size, 600, 20_000))
         notes.append(
             f"budget {budget} steps of {batch_size} rows (ten passes over {rows} rows, 600 to 20,000)"
+        )
+    elif (passes := budget * batch_size / rows) > _MANY_PASSES and options.max_passes is None:
+        notes.append(
+            f"the budget is {passes:,.0f} passes over all {rows} rows: a model may end up knowing them by heart "
+            "(--max-passes limits it)"
         )
     steps = options.steps and math.ceil(options.steps / per)
     if not steps:
