@@ -439,3 +439,28 @@ def test_a_read_only_file_is_told(storage: SqlStorage) -> None:
     ):
         storage.add_event("mine", "x", "y")
     assert storage.load("mine").budget == 100
+
+
+@pytest.mark.parametrize("name", ["what?.db", "50%20 off.db", "a#b.db", "ünï çödé.db", "a&b=c?mode=ro.db"])
+def test_a_file_s_name_is_taken_as_it_is(tmp_path: Path, name: str) -> None:
+    with closing(SqlStorage(tmp_path / name)) as storage:
+        storage.create(RECORD)
+        again = pickle.loads(pickle.dumps(storage))
+        assert [each.name for each in again.studies()] == ["mine"]
+        again.close()
+    assert [file.name for file in tmp_path.iterdir() if file.is_file()] == [name]
+
+
+def test_a_study_that_may_only_be_read_can_be_read(
+    file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with closing(SqlStorage(file)) as storage:
+        storage.create(RECORD)
+        fill(storage)
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # as on a read-only disk, or for another user
+    with closing(SqlStorage(file)) as storage:
+        assert storage.load("mine").config == {"a": 1}
+        assert len(storage.nodes("mine")) == 3
+        with pytest.raises(StorageError, match="cannot write to .*readonly database"):
+            storage.add_event("mine", "note", "text")
+    assert {each.name for each in tmp_path.iterdir()} == {file.name}

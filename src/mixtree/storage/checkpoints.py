@@ -56,11 +56,9 @@ class Checkpoints:
 
     def write(self, path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write a model: under a temporary name first, then renamed."""
-        scalars = [name for name, array in arrays.items() if array.ndim == 0]
-        if scalars:  # ascontiguousarray would give them a dimension, and they would come back changed
-            raise StorageError(f"a model's arrays need at least one dimension; not so: {', '.join(scalars)}")
+        # Not ascontiguousarray: it would give a number without dimensions one.
         solid = {
-            name: np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+            name: np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
             for name, array in arrays.items()
         }
         if "__metadata__" in arrays:
@@ -135,7 +133,7 @@ def _name(path: Path) -> str:
 def _checksum(arrays: Mapping[str, NDArray[Any]]) -> int:
     total = 0
     for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
+        array = np.asarray(arrays[name], order="C")
         total = zlib.crc32(f"{name} {array.dtype.str} {array.shape}".encode(), total)
         total = zlib.crc32(array.reshape(-1).view(np.uint8).data, total)
     return total

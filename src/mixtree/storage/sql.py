@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path as FilePath
 from typing import Any
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from filelock import FileLock, Timeout
@@ -46,9 +50,11 @@ class SqlStorage:
     """
 
     def __init__(self, url: str | FilePath, *, checkpoints: str | FilePath | None = None) -> None:
-        self.url = str(url) if "://" in str(url) else f"sqlite:///{url}"
+        self.url = str(url)
         try:
-            parsed = sa.make_url(self.url)
+            # A file's name is taken as it is: in a URL "?" and "%" have a meaning.
+            is_url = "://" in self.url
+            parsed = sa.make_url(self.url) if is_url else sa.URL.create("sqlite", database=self.url)
             self._sqlite = parsed.get_backend_name() == "sqlite"
             in_memory = parsed.database in (None, "", ":memory:")
             self._file = FilePath(str(parsed.database)) if self._sqlite and not in_memory else None
@@ -81,7 +87,7 @@ class SqlStorage:
     @property
     def where(self) -> str:
         """The place, without a password."""
-        return str(self._file) if self._file else sa.make_url(self.url).render_as_string()
+        return str(self._file) if self._file else self._engine.url.render_as_string()
 
     def close(self) -> None:
         """Close all connections."""
@@ -94,6 +100,8 @@ class SqlStorage:
             return {"poolclass": sa.pool.StaticPool, "connect_args": {"check_same_thread": False}}
         if not self._file.parent.is_dir():
             raise InputError(f"cannot put a database at {self._file}: there is no folder {self._file.parent}")
+        if _only_readable(self._file):
+            return {"creator": partial(_open_only_readable, self._file)}
         return {"connect_args": {"timeout": _BUSY_SECONDS}}
 
     def _default_folder(self) -> str | None:
@@ -311,6 +319,19 @@ _UNFINISHED = nodes.delete().where(*_ONE, nodes.c.status == "pending")
 _FINISH = (
     nodes.update().where(*_ONE).values({column: sa.bindparam(f"new_{column}") for column in OUTCOME_COLUMNS})
 )
+
+
+def _only_readable(file: FilePath) -> bool:
+    """A file that may be looked at but not written to, and that nobody is writing to."""
+    if not file.is_file():
+        return False
+    journal = file.with_name(file.name + "-wal")
+    writable = os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)
+    return not writable and not (journal.exists() and journal.stat().st_size)
+
+
+def _open_only_readable(file: FilePath) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(file.resolve()))}?mode=ro&immutable=1", uri=True)
 
 
 def _set_up_sqlite(connection: Any, _record: Any) -> None:
