@@ -14,9 +14,9 @@ from mixtree.data.synthetic import synthetic
 from mixtree.errors import InputError, StudyInterrupted
 from mixtree.events import NodeEvaluated
 from mixtree.fitting import fit, make_options, prepare
+from mixtree.folds import fold_rows
 from mixtree.judging import _Case, judge, untouched
 from mixtree.metrics import ACCURACY, AUROC
-from mixtree.policies import fold_rows
 from mixtree.references import Extra, nested_predictions
 from mixtree.storage.sql import open_storage
 from mixtree.study import run

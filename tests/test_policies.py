@@ -5,8 +5,8 @@ from mixtree.algorithms import Setting, make_search, training_sources
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.errors import InputError, TrainingError
+from mixtree.folds import FOLDS, fold_rows, with_folds
 from mixtree.metrics import as_metric
-from mixtree.policies import FOLDS, fold_rows, with_folds
 from mixtree.study import run
 from mixtree.testing import check_search
 from mixtree.trainer import Evaluation
@@ -179,3 +179,67 @@ def test_everything_diverging_is_told():
             search.tell(trial, Evaluation(float("nan")))
     with pytest.raises(TrainingError, match="diverged"):
         search.best()
+
+
+def told_by(problem, value_of, budget=400):
+    """Drive auto with made-up losses; all trials, in the order they were asked for, and the search."""
+    search = make_search("auto", setting(problem, budget))
+    y, trials = problem.sources.validation.y, []
+    while asked := search.ask():
+        trials += asked
+        for trial in asked:
+            value = value_of(trial)
+            share = np.full(len(y), np.exp(-value) if np.isfinite(value) else 0.5)
+            predictions = np.where(y[:, None] == np.arange(2), share[:, None], 1 - share[:, None])
+            search.tell(trial, Evaluation(value, 0.001, predictions if problem.sources.classes else None))
+    return trials, search
+
+
+@pytest.mark.parametrize("after", [np.inf, 0.69])
+def test_larger_steps_that_ruin_the_trunk_are_taken_back(inside, after):
+    """Three times the step size looks best at first; then the model diverges, or is surely worse."""
+
+    def value(trial):
+        if trial.lr_scale == 3.0:
+            return 0.4 if trial.phase == "step size" else after
+        return 0.6 if trial.phase == "step size" else 0.3
+
+    trials, search = told_by(inside, value)
+    assert len({trial.path for trial in trials}) == len(trials)  # no path twice
+    trunks = [trial for trial in trials if trial.phase == "trunk"]
+    assert [trial.lr_scale for trial in trunks] == [3.0, 1.0]
+    assert trunks[1].path[:-1] == (0,)  # on from the trial of that step size
+    assert max(trial.lr_scale for trial in trials if trial.phase == "commit") == 1.0
+    assert search.notes[0] == "step size: unchanged"
+
+
+def test_a_trunk_that_diverges_twice_leaves_the_trial_and_smaller_steps(inside):
+    trials, search = told_by(inside, lambda trial: np.inf if trial.phase == "trunk" else 0.5)
+    assert len({trial.path for trial in trials}) == len(trials)
+    assert [trial.lr_scale for trial in trials if trial.phase == "trunk"] == [1.0, 0.3]
+    assert all(trial.lr_scale < 0.3 for trial in trials if trial.phase == "commit")
+    assert not search.best().diverged
+
+
+def test_an_exploded_commit_is_not_returned(inside):
+    trials, search = told_by(inside, lambda trial: 40.0 if trial.phase == "commit" else 0.5)
+    lineage = [node.phase for node in search.tree.lineage(search.best().path)]
+    assert "commit" not in lineage
+    assert any("made it much worse" in note for note in search.notes)
+
+
+def test_tuning_that_worsens_the_rows_it_was_trained_on_is_undone(inside):
+    def value(trial):
+        return {"target folds": 0.3, "target": 9.0}.get(trial.phase, 0.5)
+
+    _, search = told_by(inside, value, budget=1000)
+    assert "target" in search.tree.spent
+    assert search.best().phase == "decay"
+    assert search.unseen is None
+    assert any("it was undone" in note for note in search.notes)
+
+
+def test_a_regression_tries_no_larger_steps():
+    problem = synthetic(classes=0, rows=300, validation=60, test=10, seed=1)
+    _, _, result = carry_out(problem, budget=300)
+    assert max(node.lr_scale for node in result.tree.values()) == 1.0

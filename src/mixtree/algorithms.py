@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from mixtree import baselines
 from mixtree.data.sources import Sources
 from mixtree.errors import InputError
+from mixtree.folds import FOLDS, with_folds
 from mixtree.matching import importance_weighted, mmd_mixture
 from mixtree.metrics import Metric
 from mixtree.partition import PARTITIONS
 from mixtree.peers import PEERS
-from mixtree.policies import FOLDS, LEAST_TARGET_ROWS, Auto, AutoOptions, AutoSetting, with_folds
+from mixtree.policies import LEAST_TARGET_ROWS, Auto, AutoOptions, AutoSetting
 from mixtree.schedules import Schedule
 from mixtree.search import Search, TreeSearch
 from mixtree.simplex import Mixture, as_mixture

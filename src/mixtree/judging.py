@@ -19,9 +19,10 @@ from mixtree.errors import StudyInterrupted
 from mixtree.estimate.hull import HullTest
 from mixtree.events import Listener
 from mixtree.fitting import Prepared, chooses
+from mixtree.folds import fold_rows
 from mixtree.loop import FINISHED
 from mixtree.metrics import ACCURACY, LOG_LOSS, SQUARED_LOSS, Metric
-from mixtree.policies import TARGET_PHASES, fold_rows
+from mixtree.policies import TARGET_PHASES
 from mixtree.references import Extra, View, attribution, nested_predictions, references
 from mixtree.search import STEP_SIZE
 from mixtree.storage.base import Storage

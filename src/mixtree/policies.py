@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf, isfinite
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mixtree.data.sources import FOLD, Rows, Sources
+from mixtree.data.sources import Sources
 from mixtree.errors import TrainingError
+from mixtree.folds import FOLDS, held_rows, put_together
 from mixtree.metrics import Metric, default_metric, row_losses
 from mixtree.scripted import Script, Scripted, Told
 from mixtree.search import ALL_DIVERGED, STEP_SIZE, Trial
@@ -19,7 +20,6 @@ from mixtree.simplex import Mixture, uniform_mixture
 from mixtree.trainer import Evaluation
 from mixtree.tree import Node, Path
 
-FOLDS = 2
 DECAY_RATE = 0.1
 MIXTURES = {
     "uniform": "uniform",
@@ -191,24 +191,39 @@ class Auto(Scripted):
 
     def _trunk(self) -> Generator[list[Trial], dict[Path, Told], Node | None]:
         """Step sizes from the initial model; the best goes on."""
-        start = yield from self._step_size()
-        if start is None:
+        tried = yield from self._step_size()
+        if not tried:
             return None
+        start = tried[self._scale]
+        trunk = yield from self._grown(start)
+        if trunk is None:  # it was too large after all: the next smaller one, once
+            self._scale = max([rate for rate in tried if rate < self._scale], default=0.3 * self._scale)
+            start = tried.get(self._scale, start)
+            trunk = yield from self._grown(start)
+        if trunk is None:
+            self._scale *= 0.3
+            trunk = start.node
         size = "unchanged" if self._scale == 1 else f"{self._scale:g} × the usual one"
         self.notes.append(f"step size: {size}")
-        more = max(1, int(self.options.trunk_share * self.budget) - start.steps)
-        path = (*start.path, 0)
-        told = yield [self._trial(path, uniform_mixture(self._sources), more, self._scale, "trunk")]
-        if told[path].node.diverged:  # it was too large after all
-            self._scale *= 0.3
-            return start
-        return told[path].node
+        return trunk
 
-    def _step_size(self) -> Generator[list[Trial], dict[Path, Told], Node | None]:
-        """The simplest step size that none beats; beyond the ends of the range as long as the end is best."""
+    def _grown(self, start: Told) -> Generator[list[Trial], dict[Path, Told], Node | None]:
+        """On from a trial of this step size, or from the initial model; None if it blows up."""
+        steps, path = int(self.options.trunk_share * self.budget), self._fresh()
+        if start.node.lr_scale == self._scale:
+            steps, path = steps - start.node.steps, self._child(start.node.path, 0)
+        told = yield [self._trial(path, uniform_mixture(self._sources), max(1, steps), self._scale, "trunk")]
+        return None if self._blown(told[path], start) else told[path].node
+
+    def _step_size(self) -> Generator[list[Trial], dict[Path, Told], dict[float, Told]]:
+        """Settles on the simplest step size that none beats, beyond the ends of the range as long as the end
+        is best. What came of those that did not diverge, by step size.
+        """
         share = self.options.rate_share * self.budget
         steps = max(1, int(max(share, min(self.options.rate_least, 2.0 * share))))
-        rates, tried = list(self.options.rates), list[Told]()
+        # In a regression a few rows far away make large steps explode, and a short trial may miss those rows.
+        bounded = self.setting.data is None or self.setting.data.classes > 0
+        rates, tried = [rate for rate in self.options.rates if rate <= 1.0 or bounded], list[Told]()
         for _ in range(1 + self.options.further_rates):
             trials = [
                 self._trial((number,), uniform_mixture(self._sources), steps, rates[number], STEP_SIZE)
@@ -224,9 +239,9 @@ class Auto(Scripted):
             else:
                 break
         if pick is None:
-            return None
+            return {}
         self._scale = rates[pick]
-        return tried[pick].node
+        return {rate: each for rate, each in zip(rates, tried, strict=False) if not each.node.diverged}
 
     def _race(self, trunk: Node) -> Generator[list[Trial], dict[Path, Told], tuple[Node, Mixture]]:
         arms = self._arms()
@@ -234,7 +249,7 @@ class Auto(Scripted):
             return trunk, arms[0].mixture
         steps = max(1, int(self.options.arm_share * self.budget))
         told, paths = yield from self._settled(
-            [((*trunk.path, number), arm.mixture) for number, arm in enumerate(arms)], steps, "race"
+            [(self._child(trunk.path, number), arm.mixture) for number, arm in enumerate(arms)], steps, "race"
         )
         outcomes = [told[path] for path in paths]
         pick = self._winner(outcomes)
@@ -292,9 +307,10 @@ class Auto(Scripted):
                 continue
             path = self._child(node.path, 10 + number)
             told = yield [self._trial(path, mixture, count, rate * self._scale, phase)]
-            if told[path].node.diverged:
-                self.notes.append(f"{phase} diverged: the model before it is kept")
-                return node
+            if self._blown(told[path], self._known(node)):
+                self.notes.append(f"{phase} made it much worse: the model before it is kept")
+                self._scale *= 0.3
+                continue
             node = told[path].node
         return node
 
@@ -310,8 +326,9 @@ class Auto(Scripted):
 
     def _target_rows(self, model: Node, mixture: Mixture) -> Script:
         """Tune on one fold, score on the other, ever longer; then on all rows for as long as helped most."""
-        held = self._held_rows()
-        start = [Told(model, self._predictions.get(model.path))] * FOLDS
+        assert self.setting.data is not None
+        held = held_rows(self.setting.data)
+        start = [self._known(model)] * FOLDS
         ends, best, done = [model.path] * FOLDS, Benefit(0.0, 0.0), 0
         pieces, helpful, twins = list[int](), 0, start
         for length in self._target_lengths():
@@ -325,17 +342,25 @@ class Auto(Scripted):
             if benefit.gain > best.gain:
                 best, helpful, twins = benefit, len(pieces), now
         if helpful and best.gain > self.options.target_errors * best.error:
+            tuned = yield from self._tune(model, pieces[:helpful])
+            # On the very rows that it was trained on it cannot be worse, unless its steps were too large.
+            if tuned.value < model.value:
+                self.notes.append(
+                    f"target rows: trained on them for the last {sum(pieces[:helpful])} steps, which lowers "
+                    f"the loss of target rows held back by {best.gain:.3g} ± {best.error:.2g}; more did not "
+                    "help more"
+                )
+                self.unseen = put_together(held, [twin.predictions for twin in twins])
+                return tuned
+            self.notes.append("target rows: training on all of them made the model worse; it was undone")
+        else:
             self.notes.append(
-                f"target rows: trained on them for the last {sum(pieces[:helpful])} steps, which lowers the "
-                f"loss of target rows held back by {best.gain:.3g} ± {best.error:.2g}; more did not help more"
+                "target rows: not trained on; it would not lower the loss of target rows held back"
             )
-            self.unseen = _put_together(held, twins)
-            return (yield from self._tune(model, pieces[:helpful]))
-        self.notes.append("target rows: not trained on; it would not lower the loss of target rows held back")
         if self.left > 0:  # what the target rows did not need goes on as before
             path = self._child(model.path, 31)
             told = yield [self._trial(path, mixture, self.left, DECAY_RATE * self._scale, "decay")]
-            return model if told[path].node.diverged else told[path].node
+            return model if self._blown(told[path], self._known(model)) else told[path].node
         return model
 
     def _target_lengths(self) -> list[int]:
@@ -353,12 +378,6 @@ class Auto(Scripted):
                 break
             model, path = told[end].node, (*end, 0)
         return model
-
-    def _held_rows(self) -> list[NDArray[np.intp]]:
-        assert self.setting.data is not None
-        folds = fold_rows(self.setting.data.validation, self.setting.data.classes)
-        everything = np.arange(len(self.setting.data.validation))
-        return [np.setdiff1d(everything, rows) for rows in folds]
 
     def _benefit(
         self, held: Sequence[NDArray[np.intp]], before: Sequence[Told], now: Sequence[Told]
@@ -411,10 +430,23 @@ class Auto(Scripted):
         return Trial(path, padded, min(steps, self.left), lr_scale=rate, phase=phase)
 
     def _child(self, path: Path, index: int) -> Path:
-        """A path below this one that no earlier run has used."""
-        while (*path, index) in self._adopted:
+        """A path below this one that nothing has used."""
+        while (*path, index) in self.tree:
             index += 100
         return (*path, index)
+
+    def _known(self, node: Node) -> Told:
+        return Told(node, self._predictions.get(node.path))
+
+    def _blown(self, now: Told, before: Told) -> bool:
+        """Whether training made a model much worse, as too large steps do: several times as bad, or, with
+        larger steps than usual, surely worse. Usual ones may do so where the target is unlike the sources."""
+        if now.node.diverged:
+            return True
+        gap, limit = now.node.value - before.node.value, _far(before.node.value)
+        if self._scale > 1.0:
+            limit = min(limit, self.options.rate_errors * self._paired_error(before, now))
+        return gap > limit
 
     @property
     def _width(self) -> int:
@@ -434,7 +466,8 @@ class Auto(Scripted):
         pick = finite[0]
         for place in finite[1:]:
             gain = outcomes[pick].node.value - outcomes[place].node.value
-            if gain > errors * self._paired_error(outcomes[pick], outcomes[place]):
+            sure = errors * self._paired_error(outcomes[pick], outcomes[place])
+            if gain > min(sure, _far(outcomes[place].node.value)):
                 pick = place
         return pick
 
@@ -468,31 +501,12 @@ def settling(steps: int) -> list[tuple[int, float]]:
     return [part for part in ((steps - steps // 3, 1.0), (steps // 3, DECAY_RATE)) if part[0]]
 
 
-def _put_together(held: Sequence[NDArray[np.intp]], twins: Sequence[Told]) -> NDArray[Any] | None:
-    """Every row's prediction by the model that did not train on it."""
-    parts = [
-        twin.predictions[rows] for rows, twin in zip(held, twins, strict=True) if twin.predictions is not None
-    ]
-    if len(parts) < len(held):
-        return None
-    return np.concatenate(parts)[np.argsort(np.concatenate(held))]
+def _far(value: float) -> float:
+    """From this value to five times as bad a one."""
+    return 4.0 * abs(value)
 
 
 def _combined(errors: NDArray[np.float64]) -> float:
     """The standard error of a mean of independent figures; 0 where it is unknown."""
     error = float(np.sqrt(np.sum(np.square(errors))) / len(errors))
     return error if isfinite(error) else 0.0
-
-
-def fold_rows(validation: Rows, classes: int) -> list[NDArray[np.intp]]:
-    """The validation rows in two folds, alike in their labels: every other row in the order of the labels."""
-    order = np.argsort(validation.y, kind="stable")
-    return [np.sort(order[fold::FOLDS]) for fold in range(FOLDS)]
-
-
-def with_folds(sources: Sources) -> Sources:
-    """The sources with the folds of the target's rows behind them: sources that only ``auto`` draws from."""
-    folds = fold_rows(sources.validation, sources.classes)
-    names = tuple(f"{FOLD}{number + 1}" for number in range(FOLDS))
-    parts = tuple(sources.validation.take(rows) for rows in folds)
-    return replace(sources, names=(*sources.names, *names), rows=(*sources.rows, *parts))
