@@ -230,9 +230,11 @@ def test_a_file_that_run_opens_is_closed_again(tmp_path: Path) -> None:
     assert_same(run(search(), Trainer(), storage=str(file), resume=True), result)
 
 
-def test_a_study_needs_a_name() -> None:
-    with pytest.raises(InputError, match="needs a name"):
-        run(search(), Trainer(), study="")
+@pytest.mark.parametrize("name", ["", 5, None, "x" * 101])
+def test_a_study_needs_a_name(name: Any, place: SqlStorage) -> None:
+    with pytest.raises(InputError, match="a study's name is a text of 1 to 100 characters"):
+        run(search(), Trainer(), storage=place, study=name)
+    assert place.studies() == []
 
 
 def test_stored_predictions_come_back(place: SqlStorage) -> None:
@@ -735,8 +737,8 @@ def test_control_c_stops_after_the_round_and_says_how_to_go_on(place: SqlStorage
     assert len(done) == 7
     assert all(each.outcome is not None for each in done)
     assert str(caught.value) == (
-        f"study 'study' stopped after 21 of 75 steps; resume it with resume=True, or: mixtree resume "
-        f"{place.where} study"
+        f"study 'study' stopped after 21 of 75 steps; run it again with storage={place.where!r}, "
+        "study='study', resume=True and it goes on"
     )
     assert isinstance(caught.value, KeyboardInterrupt)
     assert "stopping after the current round; press Ctrl-C again to stop at once" in caplog.text
@@ -860,8 +862,9 @@ def test_a_database_on_a_read_only_disk(small_disk: Path) -> None:
     remount(small_disk, "size=10m")
     run(search(), Trainer(), storage=small_disk / "s.db")
     remount(small_disk, "ro")
-    with pytest.raises(StorageError, match=r"cannot (open|read|write to|lock) .*(read-?only|unable to open)"):
+    with pytest.raises(StorageError, match=r"cannot (open|write to|lock) .*([Rr]ead-?only|unable to open)"):
         run(search(), Trainer(), storage=small_disk / "s.db", resume=True)
+    assert load(small_disk / "s.db", "study").node.path == undisturbed().node.path  # it can still be read
     with pytest.raises(StorageError, match=r"cannot open .*(read-?only|unable to open)"):
         run(search(), Trainer(), storage=small_disk / "new.db")
 

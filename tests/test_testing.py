@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -220,6 +221,59 @@ class Idle(Wrapped):
         return Node((), uniform_mixture(3), 1, 0.5)
 
 
+class Returning(Wrapped):
+    """Returns its rounds in another form."""
+
+    def __init__(self, form: Any) -> None:
+        super().__init__()
+        self.form = form
+
+    def ask(self) -> Any:
+        return self.form(self.inner.ask())
+
+
+def test_a_search_may_return_tuples() -> None:
+    check_search(lambda: Returning(tuple), budget=200)
+
+
+class Doubled(Wrapped):
+    """Asks for one path twice, within one round."""
+
+    def ask(self) -> list[Trial]:
+        return [Trial((0,), uniform_mixture(3), 1) for _ in range(2)]
+
+
+class Stubborn(Wrapped):
+    """Tries again and again when a model diverged, and counts none of it."""
+
+    def __init__(self) -> None:
+        self.tried, self.good = 0, 0
+        self.node: Node | None = None
+
+    def ask(self) -> list[Trial]:
+        self.tried += 1
+        return [] if self.good == 2 else [Trial((self.tried,), uniform_mixture(3), 1)]
+
+    def tell(self, trial: Trial, evaluation: Evaluation) -> None:
+        if np.isfinite(evaluation.value):
+            self.good += 1
+            self.node = Node(trial.path, trial.mixture, 1, evaluation.value)
+
+    def best(self) -> Node:
+        assert self.node is not None
+        return self.node
+
+
+class Varying(Wrapped):
+    """Its steps depend on something that is no tell."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        Varying.made += 1
+        self.inner: Any = fixed(np.eye(3)[0], budget=5 + Varying.made % 2)
+
+
 class Moody(Wrapped):
     """Its mixture depends on something that is no tell."""
 
@@ -237,7 +291,25 @@ class Moody(Wrapped):
         (lambda: tree_search(budget=400), "of a budget of 200"),
         (lambda: Twisted(path=lambda trial: ()), "asked for twice"),
         (lambda: Twisted(path=lambda trial: (*trial.path, 5, 5)), "continues a model that does not exist"),
-        (lambda: Twisted(steps=lambda trial: 0), "has no steps"),
+        (Doubled, r"ask: path \(0,\) was asked for twice"),
+        (lambda: Returning(lambda trials: (each for each in trials)), "ask must .* list .*; got a generator"),
+        (lambda: Returning(lambda trials: trials or None), "ask must return a list .*; got None"),
+        (
+            lambda: Returning(lambda trials: [(each.path, each.mixture) for each in trials]),
+            "got|holds a tuple",
+        ),
+        (lambda: Twisted(path=lambda trial: list(trial.path)), "path must be a tuple of ints"),
+        (lambda: Twisted(path=lambda trial: (*trial.path[:-1], np.int64(0))), "path must be a tuple of ints"),
+        (lambda: Twisted(steps=lambda trial: 0), "int of at least 1; got 0"),
+        (lambda: Twisted(steps=lambda trial: -3), "int of at least 1; got -3"),
+        (lambda: Twisted(steps=lambda trial: 10.0), r"int of at least 1; got 10.0 \(float\)"),
+        (lambda: Twisted(steps=lambda trial: np.int64(10)), r"int of at least 1; got .*10.* \(int64\)"),
+        (lambda: Twisted(steps=lambda trial: True), r"int of at least 1; got True \(bool\)"),
+        (lambda: Twisted(mixture=lambda trial: list(trial.mixture)), "must be an array with one number per"),
+        (lambda: Twisted(mixture=lambda trial: trial.mixture[None]), "must be an array with one number per"),
+        (lambda: Twisted(mixture=lambda trial: np.full(3, np.nan)), "does not sum to 1"),
+        (Stubborn, "ask: the search asked for 201 steps of a budget of 200"),
+        (Varying, "another number of steps the second time"),
         (lambda: Twisted(mixture=lambda trial: 2 * trial.mixture), "does not sum to 1"),
         (lambda: Twisted(mixture=lambda trial: np.array([1.5, -0.5, 0.0])), "negative weight"),
         (Hasty, "depends on the order in which a round's outcomes arrive"),
@@ -284,6 +356,68 @@ class Walker:
 def test_a_trainer_by_the_book_passes() -> None:
     check_trainer(Walker(), sources=3, rows=5)
     check_trainer(Walker(), sources=1)
+
+
+class Scalar(Walker):
+    """Its state has a number without dimensions."""
+
+    def init(self, seed: int) -> Any:
+        return {**super().init(seed), "steps": np.array(0)}
+
+    def describe(self) -> dict[str, Any]:
+        return {"rate": 0.1, "layers": (3, 4), "name": None, "more": {"deep": [True]}}
+
+
+def test_a_state_may_have_numbers_without_dimensions() -> None:
+    check_trainer(Scalar(), sources=2)
+
+
+class Saves(Walker):
+    """Saves its state in another form."""
+
+    def __init__(self, form: Any) -> None:
+        self.form = form
+
+    def save(self, state: Any) -> Any:
+        return self.form(state)
+
+
+class SavesLater(Walker):
+    """A trained state has something that a fresh one has not."""
+
+    def one(self, job: Job[Any]) -> Any:
+        return {**super().one(job), "log": np.array(["a", "b"], dtype=object)}
+
+
+COUNT = count()
+
+
+class Described(Walker):
+    def __init__(self, told: Any) -> None:
+        self.told = told
+
+    def describe(self) -> Any:
+        return self.told() if callable(self.told) else self.told
+
+
+class Trains(Walker):
+    """Returns its states in another form."""
+
+    def __init__(self, form: Any) -> None:
+        self.form = form
+
+    def train(self, jobs: Sequence[Job[Any]]) -> Any:
+        return self.form(super().train(jobs))
+
+
+class Evaluates(Walker):
+    """Returns its evaluations in another form."""
+
+    def __init__(self, form: Any) -> None:
+        self.form = form
+
+    def evaluate(self, states: Sequence[Any]) -> Any:
+        return self.form(super().evaluate(states))
 
 
 class ForgetfulInit(Walker):
@@ -368,6 +502,32 @@ class Short(Walker):
         (Infinite(), "not finite"),
         (Wavering(), "evaluating twice gave two values"),
         (Short(), "one row per validation row"),
+        (Saves(lambda state: list(state.items())), "save must return a dict of numpy arrays; got a list"),
+        (Saves(lambda state: {**state, "extra": [1.0]}), "save: 'extra' must be a numpy array; got a list"),
+        (Saves(lambda state: {**state, "extra": 1.0}), "save: 'extra' must be a numpy array; got a float"),
+        (Saves(lambda state: {**state, 0: np.ones(1)}), "save: arrays are named by texts; got 0"),
+        (Saves(lambda state: {**state, "x": np.array([1j])}), "save: .* checkpoint file: .*numbers.*: x"),
+        (Saves(lambda state: {**state, "__metadata__": np.ones(1)}), "save: .* checkpoint file: .*metadata"),
+        (SavesLater(), "save: .* checkpoint file: .*numbers.*: log"),
+        (Described(["lr", 0.1]), "describe must return a dict of plain data: .*; got a list"),
+        (Described({1: 0.1}), r"describe must return .*, named by texts; got \[1\]"),
+        (Described({"lr": np.ones(2)}), "describe must return a dict of plain data: .*ndarray"),
+        (
+            Described({"lr": {"f": print}}),
+            "describe must return a dict of plain data: .*not JSON serializable",
+        ),
+        (Described(lambda: {"lr": next(COUNT)}), "describe must say the same each time, .*; lr was 0, is 1"),
+        (Described({"lr": float("nan")}), "describe must say the same each time"),
+        (Trains(lambda states: states[:-1]), "train must .* one state per job; 3 jobs gave 2"),
+        (Trains(lambda states: states[1:]), "train must .* one state per job; 3 jobs gave 2"),
+        (Trains(lambda states: states if len(states) > 1 else []), "one state per job; 1 jobs gave 0"),
+        (Trains(iter), "train must return a list .*; got a list_iterator"),
+        (Evaluates(lambda found: found if len(found) > 1 else []), "per state; 1 states gave 0"),
+        (
+            Evaluates(lambda found: (each for each in found)),
+            "evaluate must return a list .*; got a generator",
+        ),
+        (Evaluates(lambda found: [each.value for each in found]), "each an Evaluation; got a float"),
     ],
 )
 def test_broken_trainers_are_caught(trainer: Any, message: str) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Any, Generic, Literal
 
+from mixtree.asked import Checked, source_names
 from mixtree.data.sources import Sources
 from mixtree.errors import (
     CheckpointError,
@@ -85,6 +86,7 @@ class Loop(Generic[State]):
         self._best_value = inf
         self._may_return = getattr(search, "may_return", None)
         self._keeps_predictions = limits.keep_predictions or getattr(search, "uses_predictions", False)
+        self._asked = Checked(search, trainer)
         self._rounds = 0
         self._round: list[Trial] = []
         self._executor: Executor | None = None
@@ -99,7 +101,7 @@ class Loop(Generic[State]):
         given = getattr(self.trainer, "sources", None)
         sources = given if isinstance(given, Sources) else None
         config = {
-            "sources": [] if sources is None else list(sources.names),
+            "sources": list(source_names(self.trainer)),
             "search": settings(self.search),
             "trainer": settings(self.trainer),
             "objective": None if self.objective is None else settings(self.objective),
@@ -201,6 +203,9 @@ class Loop(Generic[State]):
             trials = self.search.ask()
             if not trials:
                 return FINISHED, []
+            self._asked.check(trials, spent=self.spent, known=self.tree, begun=self._untold)
+            if self._asked.on_target and not self.warnings:
+                self._warn(ON_TARGET)
             outcomes = self._past.outcomes(trials)
             if len(outcomes) < len(trials):
                 if interrupts.pending:
@@ -234,8 +239,10 @@ class Loop(Generic[State]):
         self.storage.update(name, status="stopped")
         where = getattr(self.storage, "where", None)
         how = "nothing was stored"
-        if where:
-            how = f"resume it with resume=True, or: {shlex.join(['mixtree', 'resume', where, name])}"
+        if where and self.record.recipe is not None:
+            how = f"resume it with: {shlex.join(['mixtree', 'resume', where, name])}"
+        elif where:
+            how = f"run it again with storage={where!r}, study={name!r}, resume=True and it goes on"
         return StudyInterrupted(
             f"study {name!r} stopped after {self.spent} of {self.record.budget} steps; {how}"
         )
@@ -423,6 +430,10 @@ class Loop(Generic[State]):
 
 
 FINISHED = "the search has finished"
+ON_TARGET = (
+    "the search trains on the target's own validation rows (one weight more than there are sources): values "
+    "on those rows no longer say how good such a model is"
+)
 
 
 def _step_size(trainer: Any) -> str:

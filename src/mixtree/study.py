@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from mixtree.asked import check_unused
 from mixtree.data.sources import FOLD, TARGET
 from mixtree.errors import CheckpointError, InputError
 from mixtree.events import Listener
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from mixtree.verdict import Verdict
 
 logger = logging.getLogger(__name__)
+
+LONGEST_NAME = 100
+"""Characters of a study's name; a folder is called after it."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -111,8 +115,9 @@ def run(
     validation rows, and returns it.
     """
     _check(search, trainer, workers=workers, keep=keep, time_limit=time_limit, max_failures=max_failures)
-    if not study:
-        raise InputError("a study needs a name of at least one character")
+    if not isinstance(study, str) or not 0 < len(study) <= LONGEST_NAME:
+        raise InputError(f"a study's name is a text of 1 to {LONGEST_NAME} characters; got {study!r}")
+    check_unused(search)
     limits = Limits(workers, time_limit, max_failures, keep, keep_predictions, allow_changed_data)
     budget = int(getattr(search, "budget", 0))
     record = StudyRecord(study, seed, seed if init_seed is None else init_seed, budget, recipe=recipe)

@@ -5,19 +5,24 @@ Each raises AssertionError with a sentence that says which promise is broken.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import closing, nullcontext
 from dataclasses import fields, replace
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mixtree.errors import StorageError, StudyLocked
+from mixtree.fingerprint import differences
 from mixtree.partition import Partition
 from mixtree.search import Search, Trial
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Cell, Mixture, uniform_mixture
 from mixtree.storage.base import NodeRecord, Outcome, Storage, StudyRecord
+from mixtree.storage.checkpoints import Checkpoints
 from mixtree.trainer import Evaluation, Job, Trainer
 
 
@@ -70,51 +75,87 @@ def _check_point(point: Mixture, cell: Cell, where: str) -> None:
 
 
 def check_search(make: Callable[[], Search], *, budget: int, seed: int = 0) -> None:
-    """A search stays within its budget, continues only models that exist, and depends on tells alone."""
-    first = _drive(make(), budget, seed, backwards=False)
-    second = _drive(make(), budget, seed, backwards=True)
+    """A search stays within its budget, continues only models that exist, and depends on tells alone.
+
+    ``make`` returns the same search, untouched, each time.
+    """
+
+    def noise(trial: Trial) -> float:
+        return float(np.random.default_rng(derive_seed(seed, trial.path)).random())
+
+    first = _drive(make(), budget, noise)
+    second = _drive(make(), budget, noise, backwards=True)
     assert [trial.path for trial in first] == [trial.path for trial in second], (
         "the search depends on the order in which a round's outcomes arrive, or on hidden randomness"
     )
     for one, two in zip(first, second, strict=True):
         assert np.array_equal(one.mixture, two.mixture), f"trial {one.path}: another mixture the second time"
-    _drive_diverging(make())
+        assert one.steps == two.steps, f"trial {one.path}: another number of steps the second time"
+    search, finite = make(), first[0].path
+    _drive(search, budget, lambda trial: 1.0 if trial.path == finite else float("nan"))
+    assert search.best().path == finite, "best: a diverged node was returned though a finite one exists"
 
 
-def _drive(search: Search, budget: int, seed: int, *, backwards: bool) -> list[Trial]:
+def _drive(
+    search: Search, budget: int, value: Callable[[Trial], float], *, backwards: bool = False
+) -> list[Trial]:
+    """All that the search asks for. It ends: each round takes at least one step of the budget."""
     seen: dict[tuple[int, ...], Trial] = {}
     spent = 0
-    while trials := search.ask():
+    while trials := _asked(search):
         for trial in trials:
-            assert trial.path not in seen, f"path {trial.path} was asked for twice"
+            _check_trial(trial)
             above = trial.path[:-1]
-            assert not above or above in seen, f"trial {trial.path} continues a model that does not exist"
-            assert trial.steps >= 1, f"trial {trial.path} has no steps"
-            assert abs(trial.mixture.sum() - 1) < 1e-9, f"trial {trial.path}: the mixture does not sum to 1"
-            assert trial.mixture.min() >= 0, f"trial {trial.path}: the mixture has a negative weight"
+            assert not above or above in seen, (
+                f"ask: trial {trial.path} continues a model that does not exist"
+            )
             spent += trial.steps
-            assert spent <= budget, f"the search asked for {spent} steps of a budget of {budget}"
+            assert spent <= budget, f"ask: the search asked for {spent} steps of a budget of {budget}"
         for trial in trials:
+            assert trial.path not in seen, f"ask: path {trial.path} was asked for twice"
             seen[trial.path] = trial
         for trial in reversed(trials) if backwards else trials:
-            value = np.random.default_rng(derive_seed(seed, trial.path)).random()
-            search.tell(trial, Evaluation(float(value), 0.1))
-    assert seen, "the search asked for nothing"
-    best = search.best()
-    assert best.path in seen, "the returned node was never trained"
-    assert search.ask() == [], "a finished search asked for more"
+            search.tell(trial, Evaluation(value(trial), 0.1))
+    assert seen, "ask: the search asked for nothing"
+    assert search.best().path in seen, "best: the returned node was never trained"
+    assert not _asked(search), "ask: a finished search asked for more"
     return list(seen.values())
 
 
-def _drive_diverging(search: Search) -> None:
-    """Only the first trial of all is finite: the search must end and return it."""
-    first: Trial | None = None
-    while trials := search.ask():
-        for trial in trials:
-            first = first or trial
-            search.tell(trial, Evaluation(1.0 if trial is first else float("nan"), 0.1))
-    assert first is not None
-    assert search.best().path == first.path, "a diverged node was returned though a finite one exists"
+def _asked(search: Search) -> list[Trial]:
+    # Anything else may be true when it is empty, or be used up by the first look at it.
+    return _listed(search.ask(), "ask must return a list of trials, an empty one at the end")
+
+
+def _check_trial(trial: Trial) -> None:
+    assert isinstance(trial, Trial), f"ask: a round is a list of Trial; it holds {_kind(trial)}"
+    path, steps, mixture = trial.path, trial.steps, trial.mixture
+    # A numpy number is written in another way than an int, into seeds and into databases.
+    assert isinstance(path, tuple) and all(_is_int(index) for index in path), (
+        f"ask: a trial's path must be a tuple of ints; got {path!r}"
+    )
+    assert _is_int(steps) and steps >= 1, (
+        f"ask: the steps of trial {path} must be an int of at least 1; got {steps!r} ({type(steps).__name__})"
+    )
+    assert isinstance(mixture, np.ndarray) and mixture.ndim == 1 and mixture.dtype.kind in "fiu", (
+        f"ask: the mixture of trial {path} must be an array with one number per source; got {mixture!r}"
+    )
+    assert abs(mixture.sum() - 1) < 1e-9, f"ask: the mixture of trial {path} does not sum to 1: {mixture}"
+    assert mixture.min() >= 0, f"ask: the mixture of trial {path} has a negative weight: {mixture}"
+
+
+def _is_int(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
+def _kind(found: object) -> str:
+    """What it is, in words."""
+    return "None" if found is None else f"a {type(found).__qualname__}"
+
+
+def _listed(found: Any, promise: str) -> list[Any]:
+    assert isinstance(found, list | tuple), f"{promise}; got {_kind(found)}"
+    return list(found)
 
 
 def check_trainer(trainer: Trainer[Any], *, sources: int, steps: int = 6, rows: int | None = None) -> None:
@@ -122,41 +163,98 @@ def check_trainer(trainer: Trainer[Any], *, sources: int, steps: int = 6, rows: 
 
     ``rows`` is the number of validation rows, where the trainer gives predictions.
     """
+    _check_description(trainer)
     state = trainer.init(7)
-    _assert_same(trainer, state, trainer.init(7), "init: the same seed gave another model")
+    before = _saved(trainer, state)
+    _assert_equal(before, _saved(trainer, trainer.init(7)), "init: the same seed gave another model")
     even, tilted = uniform_mixture(sources), np.eye(sources)[0]
-    before = {name: array.copy() for name, array in trainer.save(state).items()}
     jobs = [Job(state, even, steps, 11), Job(state, tilted, steps, 12, 0.5), Job(state, even, steps, 11)]
-    together = trainer.train(jobs)
-    after = trainer.save(state)
-    for name in before:
-        assert np.array_equal(before[name], after[name], equal_nan=True), f"train changed its input ({name})"
+    together = _trained(trainer, jobs)
+    _assert_equal(before, _saved(trainer, state), "train changed its input")
     if getattr(trainer, "group", None) is None:
         for job, result in zip(jobs, together, strict=True):
-            alone = trainer.train([job])[0]
-            _assert_same(trainer, alone, result, "a job's numbers depend on the jobs beside it")
-    for once, again in zip(together, trainer.train(jobs), strict=True):
-        _assert_same(trainer, once, again, "the same round gave two results")
-    trip = trainer.load({name: np.array(array) for name, array in trainer.save(together[0]).items()})
+            alone = _trained(trainer, [job])[0]
+            _assert_same(trainer, alone, result, "train: a job's numbers depend on the jobs beside it")
+    for once, again in zip(together, _trained(trainer, jobs), strict=True):
+        _assert_same(trainer, once, again, "train: the same round gave two results")
+    trip = trainer.load(_saved(trainer, together[0]))
     _assert_same(trainer, trip, together[0], "load(save(state)) is not the state")
-    direct, after_trip = (trainer.train([Job(each, even, steps, 13)])[0] for each in (together[0], trip))
+    direct, after_trip = (_trained(trainer, [Job(each, even, steps, 13)])[0] for each in (together[0], trip))
     _assert_same(trainer, direct, after_trip, "training after save and load differs from training without")
     _check_evaluations(trainer, together, rows)
 
 
+def _check_description(trainer: Trainer[Any]) -> None:
+    describe = getattr(trainer, "describe", None)
+    if describe is None:
+        return
+    promise = "describe must return a dict of plain data: numbers, texts, lists and dicts"
+    told = describe()
+    assert isinstance(told, dict), f"{promise}; got {_kind(told)}"
+    assert all(isinstance(name, str) for name in told), f"{promise}, named by texts; got {list(told)}"
+    try:
+        once, twice = json.loads(json.dumps(told)), json.loads(json.dumps(describe()))
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"{promise}; got {told} ({error})") from error
+    # NaN, too, is never what it was: no study with it among its settings can be resumed.
+    changed = differences(once, twice)
+    assert not changed, (
+        f"describe must say the same each time, or no study can be resumed; {'; '.join(changed)}"
+    )
+
+
+def _trained(trainer: Trainer[Any], jobs: list[Job[Any]]) -> list[Any]:
+    promise = "train must return a list with one state per job"
+    states = _listed(trainer.train(jobs), promise)
+    assert len(states) == len(jobs), f"{promise}; {len(jobs)} jobs gave {len(states)}"
+    return states
+
+
+def _evaluated(trainer: Trainer[Any], states: list[Any]) -> list[Evaluation]:
+    promise = "evaluate must return a list with one evaluation per state"
+    evaluations = _listed(trainer.evaluate(states), promise)
+    assert len(evaluations) == len(states), f"{promise}; {len(states)} states gave {len(evaluations)}"
+    for each in evaluations:
+        assert isinstance(each, Evaluation), f"{promise}, each an Evaluation; got {_kind(each)}"
+    return evaluations
+
+
 def _check_evaluations(trainer: Trainer[Any], states: list[Any], rows: int | None) -> None:
-    evaluations = trainer.evaluate(states)
-    assert len(evaluations) == len(states), "evaluate must return one evaluation per state"
-    for state, evaluation in zip(states, evaluations, strict=True):
-        assert np.isfinite(evaluation.value), "the value of a freshly trained model is not finite"
-        assert trainer.evaluate([state])[0].value == evaluation.value, "evaluating twice gave two values"
+    for state, evaluation in zip(states, _evaluated(trainer, states), strict=True):
+        assert np.isfinite(evaluation.value), "evaluate: the value of a freshly trained model is not finite"
+        again = _evaluated(trainer, [state])[0]
+        assert again.value == evaluation.value, "evaluate: evaluating twice gave two values"
         if evaluation.predictions is not None and rows is not None:
-            assert len(evaluation.predictions) == rows, "predictions need one row per validation row"
+            assert len(evaluation.predictions) == rows, (
+                "evaluate: predictions need one row per validation row"
+            )
+
+
+def _saved(trainer: Trainer[Any], state: Any) -> dict[str, NDArray[Any]]:
+    """What the trainer saves, by way of a checkpoint file."""
+    arrays = trainer.save(state)
+    assert isinstance(arrays, dict), f"save must return a dict of numpy arrays; got {_kind(arrays)}"
+    for name, array in arrays.items():
+        assert isinstance(name, str), f"save: arrays are named by texts; got {name!r}"
+        # Numpy makes a number of its own of an array without dimensions wherever one computes with it.
+        assert isinstance(array, np.ndarray | np.generic), (
+            f"save: {name!r} must be a numpy array; got {_kind(array)}"
+        )
+    with TemporaryDirectory(prefix="mixtree-") as folder:
+        models = Checkpoints(folder, "check")
+        try:
+            models.write((), arrays)
+            return models.read(())
+        except StorageError as error:
+            raise AssertionError(f"save: the arrays do not survive a checkpoint file: {error}") from error
 
 
 def _assert_same(trainer: Trainer[Any], one: Any, two: Any, message: str) -> None:
-    first, second = trainer.save(one), trainer.save(two)
-    assert first.keys() == second.keys(), message
+    _assert_equal(_saved(trainer, one), _saved(trainer, two), message)
+
+
+def _assert_equal(first: dict[str, NDArray[Any]], second: dict[str, NDArray[Any]], message: str) -> None:
+    assert first.keys() == second.keys(), f"{message}: {sorted(first)} are not {sorted(second)}"
     for name in first:
         assert np.array_equal(first[name], second[name], equal_nan=True), f"{message} ({name})"
 

@@ -278,6 +278,8 @@ REFUSED = [
          args=["--max-passes", "0.01"]),
     Case("a source file without a name", r"--source takes NAME=FILE; got 'train\.csv'",
          command=["fit", "--source", "train.csv", *without("--source-col")[2:]]),
+    Case("a source called target", r"a source cannot be called 'target'",
+         lambda t: [row.update(state="target") for row in t.train if row["state"] == "oh"]),
     Case("two files for one source", r"--source names 'fl' twice",
          command=["fit", "--source", "fl=train.csv", "--source", "fl=val.csv", *without("--source-col")[2:]]),
     Case("tables and files per source at once",

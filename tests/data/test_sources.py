@@ -110,6 +110,10 @@ def test_names_must_differ_and_match_the_rows() -> None:
     part = Rows(X, Y)
     with pytest.raises(DataError, match="names must differ; got a, a"):
         Sources(("a", "a"), (part, part), part, 2)
+    with pytest.raises(DataError, match="a source's name is a text; got 2019: write '2019'"):
+        Sources((2019, 2020), (part, part), part, 2)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="a source cannot be called 'target'.*rename it"):
+        Sources(("a", "target"), (part, part), part, 2)
     with pytest.raises(DataError, match="2 names but 1 sources"):
         Sources(("a", "b"), (part,), part, 2)
 

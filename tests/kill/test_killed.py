@@ -142,6 +142,6 @@ def test_control_c_from_outside(base: Path, tmp_path: Path) -> None:
     # The round was finished, no other begun.
     assert output.rpartition("RoundAsked\n")[2].splitlines() == ["NodeEvaluated"] * 4
     assert "stopping after the current round" in errors
-    assert f"mixtree resume {tmp_path}/0.db 'study 0'" in errors
+    assert f"storage='{tmp_path}/0.db', study='study 0', resume=True" in errors
     (study,) = drive(folder=str(tmp_path))
     assert_all_the_same([study], undisturbed(base))

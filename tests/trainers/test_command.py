@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shlex
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -242,12 +245,70 @@ def test_a_time_out_ends_the_program_and_its_children(tmp_path):
     with pytest.raises(TrainingError, match=r"took longer than 3 seconds"):
         one(trainer)
     assert time.monotonic() - start < 20
-    pid = int((tmp_path / "pid").read_text())
-    for _ in range(100):
-        if not _running(pid):
-            break
+    assert _ends(int((tmp_path / "pid").read_text()))
+
+
+STUDY = """
+import sys
+from mixtree.partition import PARTITIONS
+from mixtree.search import TreeSearch
+from mixtree.study import run
+from mixtree.trainers.command import CommandTrainer
+
+if __name__ == "__main__":
+    command, folder, workers = sys.argv[1:]
+    bisect = PARTITIONS["bisect"]
+    search = TreeSearch(bisect.root(2), bisect.split, budget=50, steps=10)
+    run(search, CommandTrainer(command, ["a", "b"], folder=folder), workers=int(workers))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills a child with its parent")
+@pytest.mark.parametrize(
+    ("workers", "signals"),
+    [
+        (1, [signal.SIGKILL]),
+        (1, [signal.SIGTERM]),
+        (2, [signal.SIGKILL]),
+        (2, [signal.SIGTERM]),
+        (2, [signal.SIGINT, signal.SIGINT]),
+    ],
+)
+def test_a_program_does_not_outlive_its_study(tmp_path, workers, signals):
+    file = tmp_path / "study.py"
+    file.write_text(STUDY)
+    marker = tmp_path / "pid"
+    # Renamed when it is whole: a file that is there has the number in it.
+    code = "p = pathlib.Path(sys.argv[3]); q = p.with_suffix('.part'); q.write_text(str(os.getpid())); "
+    code += "q.rename(p); time.sleep(60)"
+    command = script(code, f"{{init}} {{out}} {shlex.quote(str(marker))} {{mixture}} {{steps}} {{seed}}")
+    with (tmp_path / "stderr").open("wb") as stderr:
+        study = subprocess.Popen(
+            [sys.executable, str(file), command, str(tmp_path / "runs"), str(workers)], stderr=stderr
+        )
+    try:
+        assert _soon(marker.exists), (tmp_path / "stderr").read_text()
+        pid = int(marker.read_text())
+        assert _running(pid)
+        for number in signals:
+            study.send_signal(number)
+            time.sleep(0.3)
+        study.wait(timeout=30)
+    finally:
+        study.kill()
+        study.wait()
+    assert _ends(pid)
+
+
+def _soon(condition) -> bool:
+    end = time.monotonic() + 30
+    while not (met := condition()) and time.monotonic() < end:
         time.sleep(0.05)
-    assert not _running(pid)
+    return met
+
+
+def _ends(pid: int) -> bool:
+    return _soon(lambda: not _running(pid))
 
 
 def _running(pid: int) -> bool:
@@ -355,6 +416,46 @@ def test_settings_that_cannot_work_are_refused(tmp_path):
     trainer = make(script(GOOD), tmp_path)
     with pytest.raises(InputError, match="4 weights but there are 2 sources"):
         trainer.train([Job(trainer.init(0), np.full(4, 0.25), 1, 1)])
+
+
+def test_an_export_overwrites_nothing(tmp_path):
+    trainer = make(script(GOOD), tmp_path)
+    state = one(trainer)
+    (tmp_path / "file").write_text("precious")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for name in ("file", "folder", "link"):
+        with pytest.raises(InputError, match=f"{name} is there already"):
+            trainer.export(state, tmp_path / name)
+    assert (tmp_path / "file").read_text() == "precious"
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_command_without_the_seed_is_warned_of_once(tmp_path, caplog):
+    names = "{init} {out} {mixture} {steps}"
+    make(script(GOOD, names), tmp_path)
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "command does not name {seed}: the same seed must give the same model" in record.getMessage()
+    make(script(GOOD, f"{names} {{seed}}"), tmp_path, fresh_command=script(GOOD, names))
+    assert "the fresh_command does not name {seed}" in caplog.records[1].getMessage()
+    make(script(GOOD, f"{names} {{seed}}"), tmp_path)
+    assert len(caplog.records) == 2
+
+
+def test_a_step_size_that_is_ignored_is_warned_of_once(tmp_path, caplog):
+    names = "{init} {out} {mixture} {steps} {seed}"
+    trainer = make(script(GOOD, names), tmp_path)
+    state = one(trainer)
+    assert not caplog.records
+    one(trainer, state, lr_scale=0.1)
+    one(trainer, state, lr_scale=0.1)
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "does not name {lr_scale}" in record.getMessage()
+    assert "0.1 times" in record.getMessage()
+    one(make(script(GOOD, f"{names} {{lr_scale}}"), tmp_path), lr_scale=0.1)
+    assert len(caplog.records) == 1
 
 
 def test_describe_is_plain_data_that_names_the_command(tmp_path):

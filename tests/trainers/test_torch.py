@@ -2,6 +2,7 @@ import functools
 import json
 import logging
 import pickle
+import random
 import subprocess
 import sys
 from typing import Any
@@ -14,9 +15,10 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from scipy import sparse
 from torch import nn
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from mixtree.data.sources import Rows, Sources
-from mixtree.errors import InputError, TrainingError
+from mixtree.errors import DataError, InputError, TrainingError
 from mixtree.simplex import uniform_mixture
 from mixtree.testing import check_trainer
 from mixtree.trainer import Job
@@ -101,6 +103,26 @@ class Counting(nn.Module):
         if self.training:
             self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
         return self.layer(x - self.mean)
+
+
+class Drawing(nn.Module):
+    """It adds noise of some kind to what it sees, in these modes."""
+
+    def __init__(self, kind: str, modes: tuple[bool, ...] = (True, False)) -> None:
+        super().__init__()
+        self.kind, self.modes = kind, modes
+        self.layer = nn.Linear(FEATURES, CLASSES)
+        self.scale = nn.Parameter(torch.tensor(noise[kind]()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x + (noise[self.kind]() if self.training in self.modes else 0.0)) * self.scale
+
+
+noise = {
+    "python": lambda: random.gauss(0, 1),
+    "numpy": lambda: float(np.random.normal()),
+    "torch": lambda: float(torch.randn(())),
+}
 
 
 class Factored(nn.Module):
@@ -241,6 +263,7 @@ def test_dropout_is_traced_one_model_at_a_time(caplog: Any) -> None:
     slow, fast = make(dropping), make(dropping, engine="vmap")
     with caplog.at_level(logging.WARNING):
         assert fast.engine == "traced"
+    assert "(RuntimeError: vmap: called random operation" in caplog.text
     assert "using engine traced" in caplog.text
     check_trainer(fast, sources=2)
     assert flat(trained(fast)) == pytest.approx(flat(trained(slow)), rel=1e-3, abs=1e-4)
@@ -252,6 +275,19 @@ def test_what_no_trace_can_hold_falls_back_to_the_eager_loop(module: Any, engine
     trainer = make(module, engine=engine)
     assert (trainer.engine, trainer.group) == ("eager", None)
     assert same(trainer, trained(trainer), trained(make(module)))
+
+
+def test_a_wrong_trace_of_a_single_number_is_noticed() -> None:
+    class Growing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale, self.calls = nn.Parameter(torch.tensor(0.1)), 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return x[:, :CLASSES] * self.scale * self.calls
+
+    assert make(Growing, optimizer=ADAMW, engine="traced").engine == "eager"
 
 
 def test_auto_takes_the_engine_that_is_faster_and_says_so(caplog: Any) -> None:
@@ -409,6 +445,71 @@ def test_nothing_of_torch_is_left_changed(engine: str) -> None:
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
+
+
+def drawn() -> tuple[float, ...]:
+    return tuple(make_noise() for make_noise in noise.values())
+
+
+@pytest.mark.parametrize("kind", noise)
+@pytest.mark.parametrize("engine", ["eager", "auto"])
+def test_random_numbers_of_every_kind_come_from_the_seed(kind: str, engine: str) -> None:
+    results = []
+    for start in (1, 2):
+        random.seed(start)
+        np.random.seed(start)
+        torch.manual_seed(start)
+        expected = drawn()
+        random.seed(start)
+        np.random.seed(start)
+        torch.manual_seed(start)
+        trainer = make(lambda: Drawing(kind), engine=engine)
+        states = [trained(trainer, seed=2**40 + seed) for seed in (3, 3, 4)]
+        values = [each.value for each in trainer.evaluate([*states, states[0]])]
+        assert values[3] == values[0] == trainer.evaluate(states[:1])[0].value
+        assert same(trainer, states[0], states[1])
+        assert not np.allclose(flat(states[0]), flat(states[2]))
+        assert np.array_equal(trainer.gradients(states[0], "a"), trainer.gradients(states[0], "a"))
+        predictions = [trainer.predict(states[0], make_sources().validation.x) for _ in range(2)]
+        assert np.array_equal(*predictions)
+        assert np.array_equal(predictions[0], trainer.evaluate(states[:1])[0].predictions)
+        results.append((flat(states[0]), values, trainer.gradients(states[0], "a")))
+        assert drawn() == expected  # nothing has happened outside
+    for one, two in zip(*results, strict=True):
+        assert np.array_equal(one, two)
+
+
+@pytest.mark.parametrize("kind", ["python", "numpy"])
+def test_draws_that_a_trace_would_freeze_are_for_the_eager_loop(kind: str, caplog: Any) -> None:
+    def slightly() -> nn.Module:
+        module = Drawing(kind, modes=(True,))
+        module.forward = lambda x: module.layer(x) + 1e-9 * noise[kind]()  # type: ignore[method-assign]
+        return module
+
+    with caplog.at_level(logging.WARNING):
+        assert make(slightly, engine="vmap").engine == "eager"
+    assert "it draws from Python's or numpy's random numbers" in caplog.text
+    assert make(slightly, engine="auto").engine == "eager"
+
+
+@pytest.mark.parametrize("kind", noise)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_draws_in_evaluation_alone_leave_every_engine_and_repeat(kind: str, engine: str) -> None:
+    trainer = make(lambda: Drawing(kind, modes=(False,)), engine=engine)
+    assert trainer.engine == engine
+    states = [trained(trainer, seed=seed) for seed in (3, 4)]
+    together = [each.value for each in trainer.evaluate(states)]
+    assert together == [trainer.evaluate([state])[0].value for state in states]
+
+
+def test_a_loss_that_draws_repeats_too() -> None:
+    def noisy(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        noise_of_all = [np.random.normal(), random.random(), float(torch.randn(()))]
+        return nn.functional.cross_entropy(output, y, reduction="none") + sum(noise_of_all)
+
+    trainer = make(loss=noisy)
+    state = trained(trainer)
+    assert len({each.value for _ in range(3) for each in trainer.evaluate([state, state])}) == 1
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -666,6 +767,64 @@ def test_a_saved_state_of_another_module_is_refused() -> None:
     arrays = make().save(make().init(0))
     with pytest.raises(InputError, match="another module"):
         make(Embedded, make_sources(form=lambda x: np.abs(x * 3).astype(int) % 9)).load(arrays)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (
+            lambda: nn.Sequential(nn.Linear(FEATURES, 8), nn.ReLU(), nn.Linear(8, CLASSES)),
+            "not in the module: 4.bias, 4.weight; of another shape: 2.bias",
+        ),
+        (
+            lambda: nn.Sequential(
+                nn.Linear(FEATURES, 8), nn.ReLU(), nn.Linear(8, 9), nn.ReLU(), nn.Linear(9, CLASSES)
+            ),
+            r"2.weight \(8, 8\) instead of \(9, 8\).*4.weight \(3, 8\) instead of \(3, 9\)"
+            ".*Load it with the module= that it was saved with",
+        ),
+        (lambda: mlp().to(torch.bfloat16), "0.weight float32 instead of bfloat16"),
+        (lambda: nn.Sequential(*mlp(), nn.BatchNorm1d(CLASSES)), "missing: 5.bias"),
+    ],
+)
+def test_a_saved_state_that_does_not_fit_is_refused(module: Any, message: str) -> None:
+    arrays = make().save(trained(make()))
+    with pytest.raises(DataError, match=message):
+        make(module).load(arrays)
+
+
+def test_rows_of_several_shapes_name_the_two_sources() -> None:
+    sources = make_sources(form=images)
+    first, second = sources.rows
+    small = Rows(second.x[..., :4], second.y)
+    for rows, validation, told in (
+        ((first, small), sources.validation, r"source 'a' have shape \(1, 6, 6\) but those of source 'b' "),
+        ((first, second), Rows(sources.validation.x[..., :4], sources.validation.y), "those of validation "),
+    ):
+        with pytest.raises(DataError, match=told + r"\(1, 6, 4\): all rows need one shape. Resize or pad"):
+            make(convolution, Sources(sources.names, rows, validation, CLASSES))
+
+
+@pytest.mark.parametrize("engine", ["traced", "vmap"])
+def test_a_warning_says_why_an_engine_cannot_train_the_module(engine: str, caplog: Any) -> None:
+    class Loud(Branching):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if get_proxy_mode() is not None:  # it is being traced
+                raise ValueError(f"no {'really ' * 50}\nand much more")
+            return super().forward(x)
+
+    with caplog.at_level(logging.WARNING):
+        assert make(Branching, engine=engine).engine == "eager"
+        assert make(Loud, engine=engine).engine == "eager"
+        assert make(Counting, engine=engine).engine == "eager"
+    plain, loud, counting = (record.getMessage() for record in caplog.records)
+    assert plain.startswith(f"engine {engine} cannot train this module (")
+    assert "): using engine eager" in plain
+    assert len(plain.split("(", 1)[1]) > 40
+    assert "(ValueError: no really really" in loud
+    assert "much more" not in loud
+    assert len(loud) < 250
+    assert "% of a step): using engine eager" in counting
 
 
 def test_a_schedule_stays_with_its_own_model_in_a_group() -> None:

@@ -121,6 +121,14 @@ def _as_rows(part: tuple[Any, Any] | Rows, where: str) -> Rows:
 def _check(sources: Sources) -> None:
     if not sources.names:
         raise DataError("there are no sources: give at least one")
+    for name in sources.names:
+        if not isinstance(name, str) or not name:
+            raise DataError(f"a source's name is a text; got {name!r}: write {str(name)!r}, say")
+        if name == TARGET:
+            raise DataError(
+                f"a source cannot be called {TARGET!r}, which is what the target's own rows are called in a "
+                "mixture: rename it"
+            )
     if len(set(sources.names)) != len(sources.names):
         raise DataError(f"source names must differ; got {', '.join(sources.names)}")
     if len(sources.names) != len(sources.rows):

@@ -44,7 +44,7 @@ def node_row(study: int, record: NodeRecord) -> dict[str, Any]:
         "position": record.position,
         "phase": trial.phase,
         "mixture": json.dumps(trial.mixture.tolist()),
-        "steps": trial.steps,
+        "steps": int(trial.steps),
         "lr_scale": trial.lr_scale,
     }
     # All rows have the same columns, or they could not go in together.

@@ -3,7 +3,8 @@
 .. code-block:: python
 
     trainer = CommandTrainer(
-        "python train.py --init {init} --out {out} --mixture {mixture} --steps {steps} --seed {seed}",
+        "python train.py --init {init} --out {out} --mixture {mixture} --steps {steps} --seed {seed} "
+        "--lr-scale {lr_scale}",
         ["books", "code", "web"],
     )
 
@@ -32,7 +33,12 @@ validation row: class probabilities (n, classes), or (n,). A loss that is not fi
 or ``"diverged": true``, is a diverged model: the study goes on and needs no checkpoint of it.
 
 **What goes wrong is loud**: an exit code other than 0, a time-out, no checkpoint or a score that is none
-stops the study with the end of the program's stderr. The folder of a failed run is kept for a look.
+stops the study with the end of the program's stderr. The folder of a failed run is kept for a look. A command
+without ``{seed}`` is warned of, and so is one without ``{lr_scale}`` when a step size is to be scaled.
+
+**A program ends with its study**: past its time-out it is killed with all that it has started. If the
+process that runs the study is killed, on Linux the program is killed too, but not what it has started itself;
+on other systems it goes on, and is to be ended before the study is resumed.
 
 **Checkpoints are kept as bytes**, in memory and wherever a study saves its models, so that a study can be
 resumed and moved. Where they are too large for that, let the program keep its heavy files where it likes and
@@ -46,7 +52,6 @@ import logging
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -62,6 +67,7 @@ from mixtree.data.sources import TARGET
 from mixtree.errors import InputError, TrainingError
 from mixtree.simplex import Mixture
 from mixtree.trainer import Evaluation, Job
+from mixtree.trainers.command_process import run_program
 from mixtree.trainers.rows import as_bytes, from_bytes
 
 logger = logging.getLogger(__name__)
@@ -126,6 +132,13 @@ class CommandTrainer:
         self.fresh_command = (
             self.command if fresh_command is None else _template(fresh_command, "fresh_command", _NEEDED)
         )
+        if not all("seed" in _names(each) for each in (self.command, self.fresh_command)):
+            logger.warning(
+                "the %s does not name {seed}: the same seed must give the same model, and the program cannot "
+                "know the seed else; add for example: --seed {seed}",
+                "command" if "seed" not in _names(self.command) else "fresh_command",
+            )
+        self._warned = False
         self.folder = None if folder is None else Path(folder).absolute()
         self.keep, self.suffix, self.timeout, self.retries = keep, suffix, timeout, retries
         self.env, self.cwd = dict(env or {}), None if cwd is None else Path(cwd)
@@ -153,6 +166,7 @@ class CommandTrainer:
         run = _Run(Path(tempfile.mkdtemp(prefix="mixtree-", dir=self.folder)), self.suffix, self.cwd)
         fresh = not job.state.files
         template = self.fresh_command if fresh else self.command
+        self._warn_of_step_size(template, job.lr_scale)
         values = run.prepare(job, _named(job.mixture, self.names))
         arguments = [part.format_map(values) for part in template]
         run.execute(arguments, timeout=self.timeout, env={**os.environ, **self.env})
@@ -161,6 +175,16 @@ class CommandTrainer:
         if not self.keep:
             shutil.rmtree(run.folder)
         return state
+
+    def _warn_of_step_size(self, template: list[str], lr_scale: float) -> None:
+        if lr_scale == 1 or self._warned or "lr_scale" in _names(template):
+            return
+        self._warned = True
+        logger.warning(
+            "the command does not name {lr_scale}: the program trains with its whole step size although the "
+            "study asks for %g times that, as in a commit phase; add for example: --lr-scale {lr_scale}",
+            lr_scale,
+        )
 
     def evaluate(self, states: Sequence[CommandState]) -> list[Evaluation]:
         """The scores that the program told when it trained these models."""
@@ -196,7 +220,10 @@ class CommandTrainer:
         """Write the checkpoint to a path where nothing is yet, as the program wrote it."""
         if not state.files:
             raise TrainingError("this model has no checkpoint: it is fresh, or it diverged")
-        _write(state.files, Path(path))
+        target = Path(path)
+        if target.exists() or target.is_symlink():
+            raise InputError(f"{target} is there already: give the path of a file or folder that is not")
+        _write(state.files, target)
 
     def describe(self) -> dict[str, Any]:
         """The settings that decide the numbers."""
@@ -249,23 +276,13 @@ class _Run:
         # Into files and not pipes: a program that leaves children behind would keep a pipe open for ever.
         with (self.folder / "stdout").open("wb") as stdout, (self.folder / "stderr").open("wb") as stderr:
             try:
-                process = subprocess.Popen(
-                    arguments,
-                    stdin=subprocess.DEVNULL,
-                    stdout=stdout,
-                    stderr=stderr,
-                    cwd=self.cwd,
-                    env=env,
-                    start_new_session=True,
+                code = run_program(
+                    arguments, stdout=stdout, stderr=stderr, cwd=self.cwd, env=env, timeout=timeout
                 )
             except OSError as error:
                 raise self.failure(f"cannot start {shlex.join(arguments)}: {error}") from error
-            try:
-                code = process.wait(timeout)
             except subprocess.TimeoutExpired as error:
                 raise self.failure(f"{shlex.join(arguments)} took longer than {timeout:g} seconds") from error
-            finally:
-                _stop(process)
         if code != 0:
             ended = f"ended with exit code {code}" if code > 0 else f"was stopped by signal {-code}"
             raise self.failure(f"{shlex.join(arguments)} {ended}")
@@ -372,17 +389,6 @@ def _write(files: Files, path: Path) -> None:
         target = path / relative
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content.tobytes())
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End a program that still runs, with all that it has started."""
-    if process.poll() is not None:
-        return
-    if os.name == "posix":
-        os.killpg(process.pid, signal.SIGKILL)
-    else:
-        process.kill()
-    process.wait()
 
 
 def _tail(path: Path) -> str:

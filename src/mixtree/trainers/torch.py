@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mixtree.errors import DataError, InputError, MissingExtraError
+from mixtree.errors import InputError, MissingExtraError
 
 try:
     import torch
@@ -26,19 +26,26 @@ from mixtree.data.sources import TARGET, Sources
 from mixtree.metrics import mean_and_error
 from mixtree.trainer import Evaluation, Job
 from mixtree.trainers.evaluation import loss_evaluations
-from mixtree.trainers.rows import load_cursor, save_cursor
 from mixtree.trainers.torch_choice import choose_engine, make_engine
-from mixtree.trainers.torch_data import Objective, Table, call
-from mixtree.trainers.torch_engines import Engine, Recipe, free_memory, one_torch_thread, seeded, smaller
+from mixtree.trainers.torch_data import Objective, Table, call, device_called
+from mixtree.trainers.torch_engines import (
+    Engine,
+    Recipe,
+    drew_outside_torch,
+    free_memory,
+    one_torch_thread,
+    seeded,
+    smaller,
+    torch_seeded,
+)
 from mixtree.trainers.torch_state import (
     Replica,
     TorchState,
+    digest,
     load_checkpoint,
-    pack,
     read_checkpoint,
-    to_numpy,
-    to_tensor,
-    unpack,
+    state_arrays,
+    state_from,
 )
 
 __all__ = ["TorchState", "TorchTrainer"]
@@ -72,9 +79,10 @@ class TorchTrainer:
     - ``engine``: ``"eager"`` is the plain loop; ``"traced"`` runs a simplified trace of the step; ``"vmap"``
       the same for up to ``group`` jobs at once; ``"auto"`` times a few steps and takes the fastest of those
       that move the module's parameters as the plain loop does. An engine that cannot train the module gives
-      way to a simpler one. A module whose forward draws from Python's or numpy's own random numbers, or
-      counts its calls, needs ``"eager"``.
+      way to a simpler one. A module whose forward counts its calls needs ``"eager"``.
 
+    Torch's, Python's and numpy's own random numbers come from the job's seed in training, and from one and
+    the same seed in every evaluation; what draws from the last two is trained by the plain loop.
     Pickling fixes the engine first, so that all workers use the same one.
     """
 
@@ -108,10 +116,12 @@ class TorchTrainer:
         self.sources, self.module, self.batch_size = sources, module, batch_size
         self.optimizer, self.scheduler, self.clip_norm = optimizer, scheduler, clip_norm
         self.class_weight, self.reset_optimizer, self.amp = class_weight, reset_optimizer, amp
-        self.device = _device(device)
+        self.device = device_called(device)
         self.pretrained = None if init is None else read_checkpoint(init)
         self._group = group
         self.engine = engine
+        self._quiet: set[str] = set()
+        """What parts of an evaluation need none of Python's and numpy's random numbers."""
         self._objective = Objective(_on(loss, self.device), classes=sources.classes, output=output)
         parts = (*sources.rows, sources.validation)
         self._sampler = Sampler([len(part) for part in parts], replacement=replacement)
@@ -119,6 +129,7 @@ class TorchTrainer:
         dtypes = [each.dtype for each in self._replica.parameters.values() if each.is_floating_point()]
         self._table = Table(
             parts,
+            names=sources.names,
             classes=sources.classes,
             class_weight=class_weight,
             collate=collate,
@@ -195,7 +206,7 @@ class TorchTrainer:
         start, stop = (int(place) for place in self._table.offsets[-2:])
         y = self._table.y[start:stop]
         with one_torch_thread():
-            outputs = [self._outputs(state, self._table.rows, start, stop) for state in states]
+            outputs = [self._outputs(state, "evaluate", self._table.rows, start, stop) for state in states]
         predictions = np.stack([self._objective.predictions(output) for output in outputs])
         if self._objective.loss is None:
             labels = self.sources.validation.y
@@ -210,7 +221,7 @@ class TorchTrainer:
         ]
 
     def _own_evaluation(self, output: Tensor, y: Tensor, predictions: NDArray[Any]) -> Evaluation:
-        with torch.no_grad():
+        with torch.no_grad(), self._evaluating("loss"):
             losses = self._objective.losses(output, y).double().cpu().numpy()
         if losses.ndim == 0:
             return Evaluation(float(losses), predictions=predictions)
@@ -220,23 +231,39 @@ class TorchTrainer:
     def predict(self, state: TorchState, x: Any) -> NDArray[Any]:
         """Class probabilities (n, classes), or (n,) for a regression."""
         with one_torch_thread():
-            output = self._outputs(state, lambda a, b: self._table.inputs(x[a:b]), 0, int(x.shape[0]))
+            rows = int(x.shape[0])
+            output = self._outputs(state, "predict", lambda a, b: self._table.inputs(x[a:b]), 0, rows)
         return self._objective.predictions(output)
 
-    def _outputs(self, state: TorchState, rows: Callable[[int, int], Any], start: int, stop: int) -> Tensor:
+    def _outputs(
+        self, state: TorchState, what: str, rows: Callable[[int, int], Any], start: int, stop: int
+    ) -> Tensor:
         """The module's outputs on rows start … stop, some at a time, fewer if memory runs out."""
         forward = _bound(self._replica.module.eval(), dict(state.tensors))
         while True:
             size = min(self._evaluation_rows, stop - start)
             places = range(start, stop, size)
             try:
-                with torch.no_grad():
+                with torch.no_grad(), self._evaluating(what):
                     return torch.cat(
                         [call(forward, rows(place, min(place + size, stop))) for place in places]
                     )
             except RuntimeError as error:
                 self._evaluation_rows = smaller(error, size, "evaluation")
                 free_memory(self.device)
+
+    @contextmanager
+    def _evaluating(self, what: str) -> Iterator[None]:
+        """The same random numbers for every model, should there be any in evaluation mode."""
+        if what in self._quiet:
+            with torch_seeded(0, self.device):
+                yield
+            return
+        with seeded(0, self.device):
+            yield
+            # The same rows are evaluated over and over: what did without once will do without again.
+            if what != "predict" and not drew_outside_torch(0):
+                self._quiet.add(what)
 
     def gradients(self, state: TorchState, source: int | str, rows: Any = None) -> NDArray[np.float64]:
         """The gradient of the mean weighted loss over rows of one source, flat over the trained parameters.
@@ -260,7 +287,7 @@ class TorchTrainer:
             if each.requires_grad
         }
         places, total = within + self._table.offsets[source], np.zeros(0)
-        with one_torch_thread():
+        with seeded(0, self.device), one_torch_thread():
             for piece in np.array_split(places, -(-len(places) // self._evaluation_rows)):
                 ((inputs, y, weight),) = self._table.batches(piece[None])
                 loss = self._objective.total(call(_bound(module, named | trained), inputs), y, weight)
@@ -305,24 +332,14 @@ class TorchTrainer:
             "reset_optimizer": self.reset_optimizer,
             "device": self.device.type,
             "amp": self.amp,
-            "init": None if self.pretrained is None else _digest(self.pretrained),
+            "init": None if self.pretrained is None else digest(self.pretrained),
         }
 
     def save(self, state: TorchState) -> dict[str, NDArray[Any]]:
-        arrays = {f"model/{name}": to_numpy(each) for name, each in state.tensors.items()}
-        kept = pack([state.optimizer, state.scheduler, state.scaler])
-        return arrays | {f"kept/{name}": each for name, each in kept.items()} | save_cursor(state.cursor)
+        return state_arrays(state)
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> TorchState:
-        wanted = _tensors(self._replica.module)
-        if missing := [name for name in wanted if f"model/{name}" not in arrays]:
-            raise DataError(f"the saved state is of another module: it has no {', '.join(missing[:5])}")
-        tensors = {
-            name: to_tensor(arrays[f"model/{name}"], each.dtype, self.device) for name, each in wanted.items()
-        }
-        kept = {name.removeprefix("kept/"): each for name, each in arrays.items() if name.startswith("kept/")}
-        optimizer, scheduler, scaler = unpack(kept, self.device)
-        return TorchState(tensors, optimizer, scheduler, scaler, load_cursor(arrays))
+        return state_from(arrays, self._replica, self.device)
 
     def _fresh_module(self, seed: int) -> nn.Module:
         with seeded(seed, self.device):
@@ -387,27 +404,9 @@ def _bound(module: nn.Module, tensors: dict[str, Tensor]) -> Callable[..., Tenso
     return forward
 
 
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise InputError(f"unknown device {name!r}; choose cpu, cuda or mps") from error
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not there.get(device.type, False):
-        raise InputError(f"device {name!r} is not available on this machine; use device='cpu'")
-    return device
-
-
 def _on(loss: Any, device: torch.device) -> Any:
     return loss.to(device) if isinstance(loss, nn.Module) else loss
 
 
 def _name(loss: Any) -> str | None:
     return None if loss is None else str(getattr(loss, "__qualname__", None) or repr(loss))
-
-
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name, each in sorted(tensors.items()):
-        digest.update(name.encode() + to_numpy(each).tobytes())
-    return digest.hexdigest()

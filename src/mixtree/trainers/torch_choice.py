@@ -15,25 +15,30 @@ from mixtree.simplex import uniform_mixture
 from mixtree.trainer import Job
 from mixtree.trainers.torch_engines import EagerEngine, Engine, EngineName, Recipe, TorchJob, TracedEngine
 from mixtree.trainers.torch_state import Replica, TorchState
+from mixtree.trainers.torch_traced import COUNTS
 
 logger = logging.getLogger(__name__)
 
 _SLOW_STEP = 0.05
 """Seconds from which on a step is all arithmetic, so that there is nothing left for a trace to save."""
 
+_REASON = 150
+"""Characters of an error that a warning tells: torch's own go on for pages."""
+
 
 def make_engine(name: EngineName, recipe: Recipe, *, group: int, initial: TorchState) -> Engine:
     """The engine of this name if it trains this module right, else the next simpler one."""
     if name == "eager" or _only_eager(recipe):
         return EagerEngine(recipe)
-    groups = [group, 1] if name == "vmap" and group > 1 else [1]
+    reason, groups = "", [group, 1] if name == "vmap" and group > 1 else [1]
     for size in groups:
         engine = _checked(recipe, initial, group=size)
-        if engine is not None:
+        if not isinstance(engine, str):
             if size != groups[0]:
-                logger.warning("engine vmap cannot train this module: using engine traced")
+                logger.warning("engine vmap cannot train this module (%s): using engine traced", reason)
             return engine
-    logger.warning("engine %s cannot train this module: using engine eager", name)
+        reason = engine
+    logger.warning("engine %s cannot train this module (%s): using engine eager", name, reason)
     return EagerEngine(recipe)
 
 
@@ -51,7 +56,9 @@ def choose_engine(recipe: Recipe, *, group: int, initial: TorchState) -> Engine:
     engines: list[Engine] = [eager]
     for size in (1, group) if group > 1 else (1,):
         faster = _checked(recipe, initial, group=size)
-        if faster is None:
+        if isinstance(faster, str):
+            name = "vmap" if size > 1 else "traced"
+            logger.info("engine %s cannot train this module (%s)", name, faster)
             break
         engines.append(faster)
     jobs = _trial_jobs(recipe, initial, models=group, steps=10)
@@ -73,8 +80,8 @@ def _only_eager(recipe: Recipe) -> bool:
     return recipe.table.collate is not None or recipe.amp is not None
 
 
-def _checked(recipe: Recipe, initial: TorchState, *, group: int) -> TracedEngine | None:
-    """The traced engine, if it trains a few models as the eager loop does."""
+def _checked(recipe: Recipe, initial: TorchState, *, group: int) -> TracedEngine | str:
+    """The traced engine if it trains a few models as the eager loop does, else why it cannot be used."""
     jobs = _trial_jobs(recipe, initial, models=min(group, 2), steps=3)
     engine = TracedEngine(recipe, group=group)
     try:
@@ -84,13 +91,10 @@ def _checked(recipe: Recipe, initial: TorchState, *, group: int) -> TracedEngine
             pairs = zip(EagerEngine(recipe).train(jobs), engine.train(jobs), strict=True)
         wrong = max(_deviation(recipe.replica, initial, right, tried) for right, tried in pairs)
     except Exception as error:  # whatever a user's module does when it is traced, the eager loop remains
-        reason = str(error).strip().split("\n")[0]
-        logger.info("engine %s cannot train this module (%s: %s)", engine.name, type(error).__name__, reason)
-        return None
-    if wrong > 0.05:
-        logger.info("engine %s is off by %.0f%% of a step: not used", engine.name, 100 * wrong)
-        return None
-    return engine
+        lines = str(error).strip().splitlines()
+        reason = ": ".join([type(error).__name__, *lines[:1]])
+        return reason if len(reason) <= _REASON else f"{reason[: _REASON - 1]}…"
+    return engine if wrong <= 0.05 else f"it is off by {100 * wrong:.0f}% of a step"
 
 
 def _deviation(replica: Replica, initial: TorchState, right: TorchState, tried: TorchState) -> float:
@@ -110,8 +114,9 @@ def _deviation(replica: Replica, initial: TorchState, right: TorchState, tried: 
 
 
 def _memory(state: TorchState) -> list[Tensor]:
-    values = [value for kept in state.optimizer["state"] for value in kept.values()]
-    return [value for value in values if isinstance(value, Tensor) and value.ndim]
+    entries = [entry for kept in state.optimizer["state"] for entry in kept.items()]
+    # Counts of steps are equal and large: beside them no difference would show.
+    return [value for name, value in entries if isinstance(value, Tensor) and name not in COUNTS]
 
 
 def _share(before: Sequence[Tensor], good: Sequence[Tensor], tested: Sequence[Tensor]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from mixtree.data.sampling import Cursor, Sampler
 from mixtree.errors import TrainingError
 from mixtree.trainer import Job
 from mixtree.trainers.torch_data import Batch, Objective, Table, call
+from mixtree.trainers.torch_graph import TraceError
 from mixtree.trainers.torch_state import Replica, TorchState
 from mixtree.trainers.torch_traced import Plan, Program
 
@@ -188,7 +190,7 @@ class TracedEngine:
         if models not in self.programs:
             recipe = self.recipe
             with seeded(0, recipe.device):  # tracing runs the module once
-                self.programs[models] = Program(
+                program = Program(
                     recipe.replica,
                     recipe.table,
                     recipe.objective,
@@ -196,6 +198,9 @@ class TracedEngine:
                     clip_norm=recipe.clip_norm,
                     models=models,
                 )
+                if drew_outside_torch(0):
+                    raise TraceError("it draws from Python's or numpy's random numbers")
+            self.programs[models] = program
         return self.programs[models]
 
     def train(self, jobs: Sequence[TorchJob]) -> list[TorchState]:
@@ -223,7 +228,7 @@ class TracedEngine:
         states = [self.recipe.state(job) for job in jobs]
         program = self.program(len(jobs))
         try:
-            with seeded(jobs[0].seed, self.recipe.device) if program.random else nullcontext():
+            with torch_seeded(jobs[0].seed, self.recipe.device) if program.random else nullcontext():
                 return program.run(states, rows, plan, [cursor for _, cursor in read])
         except RuntimeError as error:
             if not out_of_memory(error):
@@ -249,7 +254,35 @@ def one_torch_thread() -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Torch's random numbers come from this seed inside; outside nothing has happened."""
+    """Torch's, Python's and numpy's own random numbers come from this seed inside a user's code.
+
+    Outside nothing has happened.
+    """
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        _seed_outside_torch(seed)
+        with torch_seeded(seed, device):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+
+
+def drew_outside_torch(seed: int) -> bool:
+    """Whether, since ``seeded(seed, …)`` began, Python's or numpy's random numbers were used."""
+    coming = random.random(), np.random.random()
+    _seed_outside_torch(seed)
+    return coming != (random.random(), np.random.random())
+
+
+def _seed_outside_torch(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed([seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF])  # it takes 32 bits at a time
+
+
+@contextmanager
+def torch_seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """The same for torch's random numbers alone, at a tenth of the cost: for what runs no user's code."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.default_generator.manual_seed(seed)
         if device.type == "cuda":

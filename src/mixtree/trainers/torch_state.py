@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,9 +17,13 @@ from torch import Tensor, nn
 
 from mixtree.data.sampling import Cursor
 from mixtree.errors import DataError, InputError
+from mixtree.trainers.rows import load_cursor, save_cursor
 
 Tree: TypeAlias = Any
 """Nested dicts, lists and tuples of tensors, numbers, strings and None."""
+
+_MODEL = "model/"
+"""What the names of a model's own tensors begin with in a saved state."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -204,6 +209,35 @@ class Replica:
         return None if self.scaler is None else clone(self.scaler.state_dict())
 
 
+def state_arrays(state: TorchState) -> dict[str, NDArray[Any]]:
+    """The state as named arrays."""
+    arrays = {f"{_MODEL}{name}": to_numpy(each) for name, each in state.tensors.items()}
+    kept = pack([state.optimizer, state.scheduler, state.scaler])
+    return arrays | {f"kept/{name}": each for name, each in kept.items()} | save_cursor(state.cursor)
+
+
+def state_from(arrays: Mapping[str, NDArray[Any]], replica: Replica, device: torch.device) -> TorchState:
+    """The state that was saved; every name, shape and type must be this module's."""
+    saved = {name.removeprefix(_MODEL): each for name, each in arrays.items() if name.startswith(_MODEL)}
+    wanted = {**replica.parameters, **replica.buffers}
+    # The bits of a bfloat16 are saved as a whole number, which as any other type would be another number.
+    odd = [
+        f"{name} {saved[name].dtype} instead of {str(each.dtype).removeprefix('torch.')}"
+        for name, each in wanted.items()
+        if name in saved and (saved[name].dtype == np.uint16) != (to_numpy(each).dtype == np.uint16)
+    ]
+    problems = [*_misfits(saved, wanted, needed=wanted), *_listed("of another type", odd)]
+    if problems:
+        raise DataError(
+            f"the saved state is of another module: {'; '.join(problems)}. Load it with the module= that it "
+            f"was saved with, or start a new study with this one"
+        )
+    tensors = {name: to_tensor(saved[name], each.dtype, device) for name, each in wanted.items()}
+    kept = {name.removeprefix("kept/"): each for name, each in arrays.items() if name.startswith("kept/")}
+    optimizer, scheduler, scaler = unpack(kept, device)
+    return TorchState(tensors, optimizer, scheduler, scaler, load_cursor(arrays))
+
+
 def read_checkpoint(init: str | Path | Mapping[str, Any]) -> dict[str, Tensor]:
     """The tensors of a pre-trained model: a safetensors file or a mapping of arrays."""
     if not isinstance(init, Mapping):
@@ -214,32 +248,27 @@ def read_checkpoint(init: str | Path | Mapping[str, Any]) -> dict[str, Tensor]:
             init = load_file(init)
         except (OSError, SafetensorError) as error:
             raise DataError(f"init={str(init)!r} cannot be read as a safetensors file: {error}") from error
-    prefix = "model/"  # a saved state may be given as it is
-    if any(name.startswith(prefix) for name in init):
-        init = {name.removeprefix(prefix): x for name, x in init.items() if name.startswith(prefix)}
+    if any(name.startswith(_MODEL) for name in init):  # a saved state may be given as it is
+        init = {name.removeprefix(_MODEL): x for name, x in init.items() if name.startswith(_MODEL)}
     return {
         name: value if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
         for name, value in init.items()
     }
 
 
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """A fingerprint of these tensors."""
+    made = hashlib.sha256()
+    for name, each in sorted(tensors.items()):
+        made.update(name.encode() + to_numpy(each).tobytes())
+    return made.hexdigest()
+
+
 def load_checkpoint(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Start the module from these tensors; every name and shape must match."""
     needed = {name: x for name, x in module.state_dict().items() if isinstance(x, Tensor)}
     wanted = {**needed, **dict(module.named_buffers())}
-    problems = [
-        *_listed("missing", [name for name in needed if name not in tensors]),
-        *_listed("not in the module", [name for name in tensors if name not in wanted]),
-        *_listed(
-            "of another shape",
-            [
-                f"{name} {tuple(tensors[name].shape)} instead of {tuple(wanted[name].shape)}"
-                for name in wanted.keys() & tensors.keys()
-                if tensors[name].shape != wanted[name].shape
-            ],
-        ),
-    ]
-    if problems:
+    if problems := _misfits(tensors, wanted, needed=needed):
         raise InputError(
             f"init= does not fit the module: {'; '.join(problems)}. Give a checkpoint of this very module, "
             f"or rename its entries to the names of module.state_dict()"
@@ -247,6 +276,20 @@ def load_checkpoint(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     with torch.no_grad():
         for name, tensor in tensors.items():
             wanted[name].copy_(tensor)
+
+
+def _misfits(given: Mapping[str, Any], wanted: Mapping[str, Any], *, needed: Iterable[str]) -> list[str]:
+    """What is wrong with the names and shapes of these tensors."""
+    shapes = [
+        f"{name} {tuple(given[name].shape)} instead of {tuple(wanted[name].shape)}"
+        for name in wanted.keys() & given.keys()
+        if tuple(given[name].shape) != tuple(wanted[name].shape)
+    ]
+    return [
+        *_listed("missing", [name for name in needed if name not in given]),
+        *_listed("not in the module", [name for name in given if name not in wanted]),
+        *_listed("of another shape", shapes),
+    ]
 
 
 def _listed(what: str, names: Sequence[str]) -> list[str]:

@@ -32,7 +32,7 @@ _ELEMENTWISE = (
 )
 """Optimizers that treat every number alike: one flat vector is to them the same as many tensors."""
 
-_COUNTS = ("step", "mu_product")
+COUNTS = ("step", "mu_product")
 """What these optimizers keep as one number per parameter; all else has the parameter's shape."""
 
 _ALIGNED = 16
@@ -313,7 +313,7 @@ class Program:
             first = {name: value for name, value in kept[0][0].items() if value is not None}
             self.own.state[self.parameter] = {
                 name: clone(value)
-                if name in _COUNTS
+                if name in COUNTS
                 else self._gather(torch.zeros_like(self.flat), kept, name)
                 for name, value in first.items()
             }
@@ -339,7 +339,7 @@ class Program:
         memories = {
             name: [_copies(row) for row in self.layout.rows(flat)]
             for name, flat in kept.items()
-            if name not in _COUNTS
+            if name not in COUNTS
         }
         captured = []
         for place, state in enumerate(states):
@@ -351,7 +351,7 @@ class Program:
             for number, name in zip(self.places, moved, strict=True):
                 if kept:
                     memory[number] = {
-                        key: clone(value) if key in _COUNTS else memories[key][place][name]
+                        key: clone(value) if key in COUNTS else memories[key][place][name]
                         for key, value in kept.items()
                     }
             optimizer = {"state": memory, "groups": plan.groups}
@@ -384,7 +384,7 @@ def _kept(states: Sequence[Mapping[str, Any]]) -> Any:
         return ()
     found = {
         tuple(
-            (name, float(value) if name in _COUNTS else None)
+            (name, float(value) if name in COUNTS else None)
             for name, value in sorted(state.items())
             if value is not None
         )
