@@ -237,9 +237,3 @@ def test_tuning_that_worsens_the_rows_it_was_trained_on_is_undone(inside):
     assert search.best().phase == "decay"
     assert search.unseen is None
     assert any("it was undone" in note for note in search.notes)
-
-
-def test_a_regression_tries_no_larger_steps():
-    problem = synthetic(classes=0, rows=300, validation=60, test=10, seed=1)
-    _, _, result = carry_out(problem, budget=300)
-    assert max(node.lr_scale for node in result.tree.values()) == 1.0

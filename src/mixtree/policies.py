@@ -40,6 +40,8 @@ class AutoOptions:
     rate_errors: float = 4.0
     """Another step size than the given one must be better by this many standard errors: a short trial favours
     large steps, and a wrong step size costs more than a wrong mixture."""
+    worse_errors: float = 1.0
+    """Training with larger steps than the given ones is undone if it worsens the loss by this many."""
     rate_share: float = 0.015
     """Of the budget, for each step size that is tried."""
     rate_least: int = 20
@@ -221,9 +223,7 @@ class Auto(Scripted):
         """
         share = self.options.rate_share * self.budget
         steps = max(1, int(max(share, min(self.options.rate_least, 2.0 * share))))
-        # In a regression a few rows far away make large steps explode, and a short trial may miss those rows.
-        bounded = self.setting.data is None or self.setting.data.classes > 0
-        rates, tried = [rate for rate in self.options.rates if rate <= 1.0 or bounded], list[Told]()
+        rates, tried = list(self.options.rates), list[Told]()
         for _ in range(1 + self.options.further_rates):
             trials = [
                 self._trial((number,), uniform_mixture(self._sources), steps, rates[number], STEP_SIZE)
@@ -439,13 +439,13 @@ class Auto(Scripted):
         return Told(node, self._predictions.get(node.path))
 
     def _blown(self, now: Told, before: Told) -> bool:
-        """Whether training made a model much worse, as too large steps do: several times as bad, or, with
-        larger steps than usual, surely worse. Usual ones may do so where the target is unlike the sources."""
+        """Whether training made a model worse, as too large steps do: several times as bad, or, with larger
+        steps than usual, noticeably. Usual ones may do so where the target is unlike the sources."""
         if now.node.diverged:
             return True
         gap, limit = now.node.value - before.node.value, _far(before.node.value)
         if self._scale > 1.0:
-            limit = min(limit, self.options.rate_errors * self._paired_error(before, now))
+            limit = min(limit, self.options.worse_errors * self._paired_error(before, now))
         return gap > limit
 
     @property
