@@ -170,3 +170,37 @@ def test_wrong_input_is_explained(problem, options, message):
 def test_the_same_random_state_gives_the_same_model(problem):
     one, two = fitted(problem, random_state=5), fitted(problem, random_state=5)
     assert np.array_equal(one.predict_proba(problem.test.x), two.predict_proba(problem.test.x))
+
+
+def test_scores_are_in_the_label_s_own_units():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 3))
+    y = 1000 + 50 * (x[:, 0] + 0.1 * rng.normal(size=300))
+    model = MixtureRegressor("linear", budget=200, baselines=("uniform",), reference="none").fit(
+        x[:200], y[:200], source=np.arange(200) % 2, X_val=x[200:], y_val=y[200:]
+    )
+    error = float(np.sqrt(np.mean((model.predict(x[200:]) - y[200:]) ** 2)))
+    assert 1.0 < error < 50.0
+    assert model.best_score_ == pytest.approx(error, rel=0.5)  # some of those rows are held out
+    assert 1.0 < model.baselines_["uniform"] < 50.0
+
+
+def test_a_frame_of_numbers_with_missing_values_is_imputed_and_missing_labels_are_refused():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(200, 3)), columns=["a", "b", "c"])
+    y = (frame.a > 0).astype(int)
+    holes = frame.mask(rng.random(frame.shape) < 0.1)
+    source = pd.Series(np.where(np.arange(200) % 2, "x", "y"))
+    options = {"budget": 100, "reference": "none"}
+    model = MixtureClassifier("linear", **options).fit(
+        holes, y, source=source, X_val=holes[:50], y_val=y[:50]
+    )
+    assert model.score(frame, y) > 0.7
+    assert len(model.predict(holes)) == 200
+    new = MixtureClassifier("linear", **options)
+    with pytest.raises(DataError, match="source is missing in 5 of 200 rows"):
+        new.fit(frame, y, source=source.mask(source.index < 5))
+    with pytest.raises(DataError, match="y_val is missing in 2 of 50 rows"):
+        new.fit(frame, y, source=source, X_val=frame[:50], y_val=y[:50].astype(object).mask(y[:50].index < 2))
+    with pytest.raises(DataError, match="y is missing in 3 of 200 rows"):
+        new.fit(holes, y.astype(float).mask(y.index < 3), source=source)

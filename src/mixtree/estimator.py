@@ -23,6 +23,7 @@ from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, InputError
 from mixtree.fitting import FitOptions, Prepared, prepare
 from mixtree.judging import judged
+from mixtree.metrics import Metric
 from mixtree.models import ModelOptions, make_trainer
 from mixtree.study import opened, run
 from mixtree.tree import Tree
@@ -96,6 +97,8 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             raise ValueError("This estimator requires y to be passed, but the target y is None.")
         seed = self._seed()
         X, labels = self._read(X, y)
+        if source is not None:
+            _refuse_missing(source, "source", "say where each row comes from")
         groups = np.full(len(labels), ONLY) if source is None else np.asarray(source).astype(str)
         if groups.shape != (len(labels),):
             raise DataError(
@@ -111,6 +114,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         else:
             if y_val is None:
                 raise DataError("X_val needs its labels: give y_val too")
+            _refuse_missing(y_val, "y_val", "leave those rows out")
             validation = (self._read_more(X_val), self._encode(np.asarray(y_val)))
         self._fit_scaling(X)
         sources = self._sources(X, labels, groups, validation)
@@ -154,7 +158,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         metric, validation = prepared.chosen.metric, prepared.sources.validation
         self.mixture_ = result.weights
         self.metric_ = metric.name
-        self.best_score_ = metric(validation.y, trainer.predict(result.state, validation.x))
+        self.best_score_ = self._score(metric, validation, trainer.predict(result.state, validation.x))
         self.tree_ = result.tree
         self.spent_ = result.spent
         self.chosen_ = prepared.chosen.notes
@@ -183,7 +187,12 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         )
         result = run(make_search(name, setting), trainer, seed=prepared.options.seed)
         predictions = trainer.predict(result.state, sources.validation.x)
-        return float(prepared.chosen.metric(sources.validation.y, predictions))
+        return self._score(prepared.chosen.metric, sources.validation, predictions)
+
+    def _score(self, metric: Metric, rows: Rows, predictions: NDArray[Any]) -> float:
+        """In the label's own units."""
+        scale = self._label_scale()
+        return float(metric(scale.back(rows.y), scale.back(predictions)))
 
     # -- data ---------------------------------------------------------------------------------------------
 
@@ -194,6 +203,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             frame = as_frame(X)
             self.n_features_in_ = len(frame.columns)
             self.feature_names_in_ = np.array(frame.columns, dtype=object)
+            _refuse_missing(y, "y", "leave those rows out")
             labels = np.asarray(y)
             if len(labels) != len(frame):
                 raise DataError(f"X has {len(frame)} rows but y has {len(labels)}")
@@ -354,11 +364,33 @@ class MixtureRegressor(RegressorMixin, _MixtureEstimator):  # type: ignore[misc]
 
 
 def _is_table(X: Any) -> bool:
-    """Frames with a column that is no number are read as tables; all else as arrays."""
+    """Frames with missing values or a column that is no number are read as tables; all else as arrays."""
     if not hasattr(X, "columns") or not hasattr(X, "dtypes"):
         return False
     kinds = X.dtypes if isinstance(X.dtypes, list) else list(X.dtypes)
-    return not all(_is_number(kind) for kind in kinds)
+    if not all(_is_number(kind) for kind in kinds):
+        return True
+    return len(X) > 0 and bool(_missing(np.asarray(X)).any())
+
+
+def _missing(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where values are missing: None, NaN, and what pandas has for it."""
+    if values.dtype.kind in "biuSU":
+        return np.zeros(values.shape, dtype=np.bool_)
+    if values.dtype.kind == "O":
+        return np.array([_is_missing(each) for each in values.flat], dtype=np.bool_).reshape(values.shape)
+    return np.asarray(values != values)
+
+
+def _is_missing(value: Any) -> bool:
+    nothing = value is None or type(value).__name__ in ("NAType", "NaTType")
+    return nothing or (isinstance(value, float | np.floating) and bool(value != value))
+
+
+def _refuse_missing(values: Any, name: str, remedy: str) -> None:
+    missing = int(_missing(np.asarray(values)).sum())
+    if missing:
+        raise DataError(f"{name} is missing in {missing} of {len(values)} rows: {remedy}")
 
 
 def _is_number(kind: Any) -> bool:
