@@ -92,6 +92,12 @@ def test_a_budget_of_many_passes_is_remarked_on(sources):
     assert not any("by heart" in note for note in choose(replace(many, max_passes=300), sources).notes)
 
 
+def test_huge_batches_get_no_hundreds_of_passes(sources):
+    rows = int(sources.sizes.sum())
+    assert choose(FitOptions(batch_size=rows), sources).budget == 200
+    assert choose(FitOptions(batch_size=10 * rows), sources).budget == 60
+
+
 def test_samples_are_counted_in_batches(sources):
     chosen = choose(FitOptions(budget=95, steps=21, batch_size=10, unit="samples"), sources)
     assert (chosen.budget, chosen.steps) == (10, 3)
@@ -114,6 +120,10 @@ def test_samples_are_counted_in_batches(sources):
         ({"maximum": {"a": 0.5}, "policy": "uniform"}, "cannot keep maximum weights"),
         ({"max_passes": 3, "policy": "auto"}, "policy 'auto' knows no max_passes"),
         ({"max_passes": 3, "policy": "mixmatch-bisect"}, r"leave them out \(--max-passes\)"),
+        (
+            {"minimum": {"source-1": 0.5}, "maximum": {"source-1": 0.2}},
+            "minimum weight of 'source-1' is 0.5, above its maximum of 0.2",
+        ),
         ({"max_passes": 0}, "max_passes must be a finite number above 0; got 0"),
         ({"max_passes": 0.1}, "at most 0.1 passes over the sources' .* rows are .* lower the budget"),
         ({"policy": "auto", "nu": 0.5, "width": 2}, "policy 'auto' knows no nu and width"),

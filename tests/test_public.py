@@ -4,7 +4,7 @@ import mixtree
 
 VALUES = ["Cell", "Evaluation", "Job", "Mixture", "Node", "Problem", "Result", "Rows", "Setting", "Sources"]
 DOORS = ["MixtureClassifier", "MixtureRegressor", "fit", "load", "load_model", "run"]
-SEARCHING = ["Search", "Trainer", "Tree", "TreeSearch", "Trial", "make_search"]
+SEARCHING = ["Search", "Trainer", "Tree", "TreeSearch", "Trial", "make_search", "training_sources"]
 ERRORS = ["DataError", "InputError", "MixtreeError", "SearchError", "TrainingError"]
 
 

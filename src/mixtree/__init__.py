@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mixtree.algorithms import Setting as Setting
     from mixtree.algorithms import make_search as make_search
+    from mixtree.algorithms import training_sources as training_sources
     from mixtree.data.sources import Problem as Problem
     from mixtree.data.sources import Rows as Rows
     from mixtree.data.sources import Sources as Sources
@@ -63,6 +64,7 @@ _PUBLIC = {
     "load_model": "mixtree.modelfolder",
     "make_search": "mixtree.algorithms",
     "run": "mixtree.study",
+    "training_sources": "mixtree.algorithms",
 }
 
 __all__ = [*sorted(_PUBLIC), "__version__"]  # noqa: PLE0604

@@ -97,14 +97,16 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
     budget = options.budget and math.ceil(options.budget / per)
     if not budget:
         # About ten passes over all rows: enough to train, little enough to wait for.
-        budget = int(np.clip(10 * rows // batch_size, 600, 20_000))
+        # With huge batches 600 steps are not few: no more than many passes.
+        least = int(np.clip(_MANY_PASSES * rows // batch_size, 60, 600))
+        budget = int(np.clip(10 * rows // batch_size, least, 20_000))
         notes.append(
-            f"budget {budget} steps of {batch_size} rows (ten passes over {rows} rows, 600 to 20,000)"
+            f"budget {budget} steps of {batch_size} rows (ten passes over {rows} rows, {least} to 20,000)"
         )
     elif (passes := budget * batch_size / rows) > _MANY_PASSES and options.max_passes is None:
         notes.append(
-            f"the budget is {passes:,.0f} passes over all {rows} rows: a model may end up knowing them by heart "
-            "(--max-passes limits it)"
+            f"the budget is {passes:,.0f} passes over all {rows} rows: a model may end up knowing them by "
+            "heart (--max-passes limits it)"
         )
     steps = options.steps and math.ceil(options.steps / per)
     if not steps:
@@ -325,14 +327,19 @@ def make_setting(sources: Sources, options: FitOptions, chosen: Chosen) -> Setti
     """What the policy is told."""
     names = ("nu", "rho", "optimism", "returns", "width")
     tree = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    least = _bounds(options.minimum, sources, "minimum", 0.0)
+    most = _maximum(sources, options, chosen)
+    for name, low, high in zip(sources.names, least or [], most or [], strict=False):
+        if low > high:
+            raise InputError(f"the minimum weight of {name!r} is {low:g}, above its maximum of {high:g}")
     return Setting(
         sources.names,
         sources.sizes,
         chosen.budget,
         chosen.steps,
         seed=options.seed,
-        minimum=_bounds(options.minimum, sources, "minimum", 0.0),
-        maximum=_maximum(sources, options, chosen),
+        minimum=least,
+        maximum=most,
         options=tree,
         data=sources,
         batch_size=chosen.batch_size,

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,7 @@ from mixtree.verdict.selection import LEAST_HELD, MOST_SHARE
 from mixtree.verdict.target import about_target
 
 Floats = NDArray[np.float64]
+_Interval = TypeVar("_Interval", bound=ScoreInterval | CrossFit)
 
 EVENT = "verdict"
 """The kind of a study's event that holds its verdict as JSON."""
@@ -53,6 +54,8 @@ EVENT = "verdict"
 FOLD_PHASE = TARGET_PHASES[0]
 _FOLDS, _TRIES = 5, 50
 _WIDER = 1.25  # nested: scores were measured to be off by up to 1.23 times what their rows explain
+_TWINS_WIDER = 1.75  # the same of a regression's twins, tuned on half of the rows each: up to 1.8 times
+_RARE = 10  # rows of a class below which a score deserves a warning
 
 
 def judged(
@@ -102,6 +105,7 @@ def judge(
         }
         notes += [*left_out, *attribution(extra, case.mixed.mixture, scored.view, case.metric)]
     hull, mixture = _mixture(case)
+    options = prepared.options
     told = looks(case.metric, case.y, case.clean_predictions, list(case.clean.values()))
     honest = isinstance(scored.score, ScoreInterval) and not scored.score.optimistic
     return make_verdict(
@@ -110,6 +114,8 @@ def judge(
         against=against,
         hull=hull,
         mixture=mixture,
+        tuned=case.mixed.path != result.node.path,
+        bounded=bool(options.minimum or options.maximum or options.max_passes),
         queries=len(result.tree) if case.chooses else 0,
         chosen_on=case.chosen_on if honest else None,
         optimism=told.optimism if case.chooses else None,
@@ -125,7 +131,12 @@ def judge(
         notes=[*notes, *(told.notes if case.chooses else ())],
         instead=scored.instead,
         reference_spent=extra.spent,
-        warnings=[*scored.warnings, *_warned(scored.score, against), *_constant(case)],
+        warnings=[
+            *scored.warnings,
+            *_warned(scored.score, against),
+            *_rare(scored, case),
+            *_constant(case),
+        ],
     )
 
 
@@ -327,7 +338,7 @@ def _nested(case: _Case, extra: Extra, folds: NDArray[np.intp]) -> _Scored:
     score = _within_folds(
         honest_score(case.metric, case.y, mine, rows_role="nested"), case.metric, case.y, mine, folds
     )
-    score = _wider(score, case.metric)
+    score = _wider(score, case.metric, _WIDER)
     note = (
         f"nested: {count} whole fits, each scored on the part of the rows that it never saw; the score is of "
         f"choosing with {1 - 1 / count:.0%} of the rows, its interval {_WIDER - 1:.0%} wider than the rows "
@@ -350,10 +361,10 @@ def _within_folds(
     return replace(pooled, value=value, low=max(0.0, pooled.low + move), high=min(1.0, pooled.high + move))
 
 
-def _wider(score: ScoreInterval, metric: Metric) -> ScoreInterval:
-    """The interval of a nested score for the returned model, whose own luck in training is added to it."""
-    low = score.value - _WIDER * (score.value - score.low)
-    high = score.value + _WIDER * (score.high - score.value)
+def _wider(score: _Interval, metric: Metric, factor: float) -> _Interval:
+    """The interval of other models' score for the returned one, whose own luck in training is added to it."""
+    low = score.value - factor * (score.value - score.low)
+    high = score.value + factor * (score.high - score.value)
     if metric.by_class or metric.contributions is ACCURACY.contributions:
         low, high = max(low, 0.0), min(high, 1.0)
     elif score.low >= 0.0:  # of losses, which are never negative
@@ -380,6 +391,12 @@ def _by_twins(case: _Case, refused: tuple[str, ...]) -> _Scored | None:
         "the returned model was trained on the rows that would score it; the score is that of its twins, "
         "each trained on one half of them and scored on the other"
     )
+    if not classes:
+        score = _wider(score, case.metric, _TWINS_WIDER)
+        note += (
+            f"; its interval is {_TWINS_WIDER - 1:.0%} wider than the rows alone would make it, since they "
+            "are not the returned model"
+        )
     return _Scored(score, View(rows, False), mine, notes=(note,), warnings=refused)
 
 
@@ -424,6 +441,18 @@ def _warned(score: ScoreInterval | CrossFit | None, against: Mapping[str, Differ
     return told
 
 
+def _rare(scored: _Scored, case: _Case) -> list[str]:
+    """Of a class with few rows little is known, however many rows the others have."""
+    rows = scored.view.rows
+    if not case.prepared.sources.classes or scored.score is None or len(rows) < FEW:
+        return []
+    counts = np.bincount(rows.y)
+    least = int(counts[counts > 0].min())
+    if least >= _RARE or (counts > 0).sum() < 2:
+        return []
+    return [f"only {least} of the {len(rows)} rows that score are of the rarest class: much hangs on them"]
+
+
 def _constant(case: _Case) -> list[str]:
     mine = case.clean_predictions.get(case.result.node.path)
     same = mine is not None and len(mine) > 1 and bool((mine == mine[0]).all())
@@ -444,6 +473,7 @@ def _mixture(case: _Case) -> tuple[HullTest, MixtureUncertainty]:
         tried=[node.mixture[:count] for node in nodes],
         values=[node.value for node in nodes],
         standard_errors=[node.standard_error for node in nodes],
+        explained=hull.inside is not False,
     )
     last = sum(node.steps for node in case.result.tree.lineage(case.result.node.path)) - sum(
         node.steps for node in case.lineage

@@ -91,6 +91,7 @@ class Loop(Generic[State]):
         self._round: list[Trial] = []
         self._executor: Executor | None = None
         self._steps_run, self._seconds_run = 0, 0.0
+        self._recomputed = 0
         self._failed = 0
         self._raised = False
 
@@ -177,6 +178,8 @@ class Loop(Generic[State]):
         started = time.monotonic()
         with Interrupts() as interrupts:
             reason, left = self._rounds_until_done(started, interrupts)
+        if self._recomputed >= _TOLD_AGAIN:
+            self._warn(f"{self._recomputed} models in all were missing or damaged and were computed again")
         best = self._best()
         rule = str(getattr(self.search, "rule", "best"))
         status = "finished" if reason == FINISHED else "stopped"
@@ -365,7 +368,7 @@ class Loop(Generic[State]):
     def _recompute(self, path: Path) -> None:
         """Train a lost model once more from its nearest stored ancestor; its steps are not charged again."""
         runner = Runner(self.trainer, self.states, seed=self.record.seed, init_seed=self.record.init_seed)
-        lost, spare = [path], set[Path]()
+        lost, again = [path], 0
         while lost:
             if lost[-1] not in self._past:
                 raise StorageError(f"the model of node {lost[-1]} is lost and no trial made it")
@@ -374,12 +377,15 @@ class Loop(Generic[State]):
             if done.lost is not None:
                 lost.append(done.lost)
                 continue
-            self._warn(f"the model of node {lost.pop()} was missing or damaged and was computed again")
+            lost.pop()
+            again += 1
             for trial, measured in zip(task.trials, done.evaluations, strict=True):
                 self._compare(trial.path, self._value(measured))
-                spare |= {trial.path, trial.path[:-1]}
-        continued = {trial.path[:-1] for trial in self._round}
-        self._upkeep.drop_useless(spare - continued - {path})
+        # Ancestors stay until the end: the next lost model may well go on from one of them.
+        self._recomputed += again
+        if self._recomputed - again < _TOLD_AGAIN:
+            more = f" and {again - 1} before it" if again > 1 else ""
+            self._warn(f"the model of node {path}{more} was missing or damaged and was computed again")
 
     def _compare(self, path: Path, again: Evaluation) -> None:
         if path in self.tree and self.tree[path].value != again.value:
@@ -430,6 +436,7 @@ class Loop(Generic[State]):
 
 
 FINISHED = "the search has finished"
+_TOLD_AGAIN = 10  # models computed again from which on they are only counted
 ON_TARGET = (
     "the search trains on the target's own validation rows (one weight more than there are sources): values "
     "on those rows no longer say how good such a model is"

@@ -99,6 +99,7 @@ def test_hull_words() -> None:
     outside = hull_words(hull(False))
     assert outside.startswith("no mixture reproduces your target")
     assert "the gain comes from your own rows; more of them is likely to help more" in outside
+    assert "what is missing must come from your own rows" in hull_words(hull(False), tuned=False)
     assert "about 240 target rows in all would decide it" in hull_words(hull(None, 240))
     assert "no number of target rows" in hull_words(hull(None))
     assert "not tested" in hull_words(None)

@@ -41,13 +41,13 @@ def compare(tables: list[Path], values: Values) -> None:
     """Compare algorithms on the same sources, target and budget."""
     from rich.console import Console
 
-    from mixtree.cli.progress import ComparisonProgress
     from mixtree.data.labelscale import LabelScale
     from mixtree.data.sources import Problem
     from mixtree.data.tables import load_tables
     from mixtree.experiments.comparison import Rules, paired, summarise
     from mixtree.experiments.comparison import compare as run_all
     from mixtree.fitting import make_objective, metric_of, prepare
+    from mixtree.listeners.progress import ComparisonProgress
     from mixtree.models import make_trainer
     from mixtree.verdict import holdout
 

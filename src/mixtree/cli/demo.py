@@ -32,9 +32,9 @@ def demo(
     """Which carriers should a delay model for a new carrier be trained on? All algorithms, same budget."""
     from rich.console import Console
 
-    from mixtree.cli.progress import ComparisonProgress
     from mixtree.experiments.demo import demo_algorithms, run_demo
     from mixtree.experiments.output import write_comparison
+    from mixtree.listeners.progress import ComparisonProgress
 
     console = Console(emoji=False)
     algorithms = demo_algorithms(target)

@@ -101,9 +101,9 @@ def resume(
 def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_data: bool = False) -> None:
     from rich.console import Console
 
-    from mixtree.cli.progress import StudyProgress
     from mixtree.fitting import metric_of, prepare
     from mixtree.judging import judged
+    from mixtree.listeners.progress import StudyProgress
     from mixtree.study import opened, run
 
     place = find_place(values, resuming=resuming)

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import bdtr, betaincinv, expit, logit, stdtrit
+from scipy.special import bdtr, betaincinv, expit, logit, stdtr, stdtrit
 
 from mixtree.errors import DataError, InputError
 from mixtree.metrics import (
@@ -50,6 +50,7 @@ LEVEL = 0.95
 FEW = 20
 """Rows below which no interval's 95 % is to be relied on."""
 
+_FEWEST_RESAMPLES = 1.0 / (RESAMPLES + 1.0)  # the smallest p-value that resampling alone can give
 _ROUNDING = 1e-12  # relative difference of two predictions that counts as none
 _EDGE = 3.0  # wrongly ranked pairs below which an area's variance may be small by luck
 _CHOSEN = ("cross-fitted", "validation", "trained")
@@ -182,7 +183,18 @@ def paired_difference(
     if _is_area(metric):
         low, high = max(low, -1.0), min(high, 1.0)
     p = max(p_value(bounds), least)
+    if p == least == _FEWEST_RESAMPLES:  # fewer than any resample: how far out it is, the tail of a t tells
+        p = min(p, _tail(gap, low, high, rows, level))
     return _agreed(Difference(gap, low, high, p, rows, method, higher, (*told, *_few(rows))), 1.0 - level)
+
+
+def _tail(gap: float, low: float, high: float, rows: int, level: float) -> float:
+    """The p-value of a difference with this interval, as a t distribution continues it beyond 0."""
+    reach, df = (gap - low if gap > 0.0 else high - gap), max(rows - 1, 1)
+    if not reach > 0.0:
+        return 1.0
+    far = abs(gap) / reach * float(stdtrit(df, 0.5 + 0.5 * level))
+    return float(2.0 * stdtr(df, -far))
 
 
 def corrected(differences: Sequence[Difference], *, level: float = LEVEL) -> tuple[Difference, ...]:
@@ -387,7 +399,7 @@ def _gap_bounds(
     rng: np.random.Generator,
 ) -> tuple[str, Bounds, float]:
     """Method, bounds, and the smallest p-value that it can give."""
-    least = 1.0 / (RESAMPLES + 1.0)
+    least = _FEWEST_RESAMPLES
     if _by_bootstrap(metric, len(labels)):
         return "bias-corrected bootstrap", _any_bounds(metric, labels, pair, rng), least
     if _is_area(metric):

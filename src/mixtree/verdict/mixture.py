@@ -53,10 +53,12 @@ def mixture_uncertainty(
     tried: Sequence[Mixture] = (),
     values: Sequence[float] = (),
     standard_errors: Sequence[float] = (),
+    explained: bool = True,
 ) -> MixtureUncertainty:
     """The uncertainty of the returned weights (by source) from an estimate of α* and a tree's values.
 
     ``tried``, ``values`` (smaller is better) and ``standard_errors`` are those of the evaluated nodes.
+    ``explained`` is False where the hull test says that no mixture explains the target.
     Weights beyond the estimate's sources (the target's own rows) have no interval but their own value.
     """
     names = tuple(weights)
@@ -80,7 +82,7 @@ def mixture_uncertainty(
     rows = {name: Weight(float(weights[name]), low[name], high[name]) for name in names}
     together = () if estimate is None else interchangeable(known, estimate)
     nothing = tuple(name for name in known if high[name] < NOTHING)
-    notes = _notes(rows, known, flat, as_good, together, nothing, estimate)
+    notes = _notes(rows, known, flat, as_good, together, nothing, estimate, explained=explained)
     return MixtureUncertainty(rows, flat, as_good, together, nothing, notes)
 
 
@@ -133,6 +135,8 @@ def _notes(
     together: Sequence[Sequence[str]],
     nothing: Sequence[str],
     estimate: Estimate | None,
+    *,
+    explained: bool,
 ) -> tuple[str, ...]:
     if len(rows) == 1:
         return ("there is one source: there is no mixture to choose",)
@@ -147,6 +151,8 @@ def _notes(
             )
     for group in together:
         notes.append(f"{' and '.join(group)} are interchangeable: these rows know their sum, not the split")
+    if not explained:  # what a source weighs in the nearest mixture says nothing about its worth then
+        return tuple(notes)
     for name in nothing:
         notes.append(
             f"{name} adds nothing: its weight in the target is below {rows[name].high:.3f}; it can be dropped"
@@ -161,8 +167,8 @@ def _notes(
     return tuple(notes)
 
 
-def hull_words(test: HullTest | None) -> str:
-    """Whether the target is a mixture of the sources, in plain words."""
+def hull_words(test: HullTest | None, *, tuned: bool = True) -> str:
+    """Whether the target is a mixture of the sources, in plain words; ``tuned``: on the target's own rows."""
     if test is None:
         return "whether a mixture can serve this target was not tested"
     chance = f"p = {test.p:.3f} on {test.n} rows"
@@ -175,9 +181,10 @@ def hull_words(test: HullTest | None) -> str:
         return f"these rows cannot tell whether a mixture can serve this target ({chance}): {more}"
     if test.inside:
         return f"a mixture can serve this target, as far as these rows can tell ({chance})"
+    own = "the gain comes from your own rows" if tuned else "what is missing must come from your own rows"
     return (
-        f"no mixture reproduces your target ({chance}); the gain comes from your own rows; more of them is "
-        "likely to help more than a better mixture"
+        f"no mixture reproduces your target ({chance}); {own}; more of them is likely to help more than a "
+        "better mixture"
     )
 
 

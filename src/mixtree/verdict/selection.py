@@ -178,13 +178,15 @@ def cross_fitted(
         most = int((seen[by_all] - liked.mean(axis=0)).argmax())
         look = _scores(metric, labels, stack[by_all[[most]]])[0]
         gap = better * float(look - scores[:, most].mean())
-    return _lowered(alone, better * gap, len(predictions), made_up=max(0.0, gap))
+    # Losses are never negative, nor are areas; what a metric of the user's may be is not known.
+    floor = 0.0 if alone.low >= 0.0 and (not metric.higher_is_better or metric.by_class) else -np.inf
+    return _lowered(alone, better * gap, len(predictions), made_up=max(0.0, gap), floor=floor)
 
 
-def _lowered(alone: ScoreInterval, shift: float, queries: int, *, made_up: float) -> CrossFit:
+def _lowered(alone: ScoreInterval, shift: float, queries: int, *, made_up: float, floor: float) -> CrossFit:
     """The score less what was made up; the interval's width is the returned node's own, extended by it."""
-    value = alone.value - shift
-    low, high = alone.low - max(shift, 0.0), alone.high - min(shift, 0.0)
+    value = max(alone.value - shift, floor)
+    low, high = max(alone.low - max(shift, 0.0), floor), alone.high - min(shift, 0.0)
     return CrossFit(value, low, high, alone.value, made_up, queries, alone.rows, alone.notes)
 
 

@@ -73,6 +73,8 @@ def make_verdict(
     against: Mapping[str, Difference] | None = None,
     hull: HullTest | None = None,
     mixture: MixtureUncertainty | None = None,
+    tuned: bool = True,
+    bounded: bool = False,
     queries: int = 0,
     chosen_on: ScoreInterval | None = None,
     optimism: float | None = None,
@@ -86,7 +88,9 @@ def make_verdict(
 
     ``score`` is None or NaN where no model could be scored. ``chosen_on`` is the score on the rows that chose
     the model and only ever quoted beside an honest one, ``optimism`` its expected size for ``queries`` looks.
-    ``instead`` says which model the figures are of, where the returned one cannot be scored, and why.
+    ``tuned`` says whether the model was trained on the target's own rows, ``bounded`` whether weights had
+    bounds, which the references have not. ``instead`` says which model the figures are of, where the returned
+    one cannot be scored, and why.
     """
     cross = score if isinstance(score, CrossFit) else None
     final = score.as_score() if isinstance(score, CrossFit) else score
@@ -95,8 +99,8 @@ def make_verdict(
     parts = [against_words(name, each) for name, each in differences[:1]]
     parts.append(_scored(metric, final, cross, optimism))
     told = [
-        *_advice(differences),
-        *((_sentence(hull_words(hull)),) if hull is not None else ()),
+        *_advice(differences, bounded=bounded),
+        *((_sentence(hull_words(hull, tuned=tuned)),) if hull is not None else ()),
         *(() if mixture is None else mixture.notes),
         *notes,
         *advice,
@@ -158,7 +162,7 @@ def _scored(
         naive, made_up = number(cross.naive), number(cross.optimism)
         return f"{start}: partly optimistic (uncorrected {naive} would be optimistic, by about {made_up})"
     if score.optimistic:
-        known = optimism is not None and isfinite(optimism)
+        known = optimism is not None and isfinite(optimism) and optimism > 0.0
         size = f"; expect about {number(optimism or 0.0)} of it to be chance" if known else ""
         return f"{quoted} on the {score.rows} rows that also chose the model: optimistic{size}"
     return f"{quoted} on {score.rows} rows that chose nothing"
@@ -173,7 +177,8 @@ def _score_notes(
 ) -> list[str]:
     notes = [] if score is None else list(score.notes)
     if optimism is not None and isfinite(optimism) and queries > 1:
-        rows = chosen_on.rows if chosen_on is not None else score.rows if score is not None else 0
+        chose = score is not None and (cross is not None or score.optimistic)
+        rows = chosen_on.rows if chosen_on is not None else score.rows if score is not None and chose else 0
         on = f" on {rows} rows" if rows else ""
         notes.append(
             f"the validation rows were looked at {queries} times: the best of so many is expected to "
@@ -193,8 +198,9 @@ def _score_notes(
 # ----------------------------------------------------------------------------------------------------- advice
 
 
-def _advice(differences: Sequence[tuple[str, Difference]]) -> list[str]:
+def _advice(differences: Sequence[tuple[str, Difference]], *, bounded: bool) -> list[str]:
     lines = []
+    condition = ", if your bounds on the weights allow it" if bounded else ""
     for name, each in differences:
         if name == VALIDATION and each.outcome == "worse":
             lines.append(
@@ -204,6 +210,7 @@ def _advice(differences: Sequence[tuple[str, Difference]]) -> list[str]:
         elif name != VALIDATION and each.outcome == "worse":
             lines.append(
                 f"{name} is better by {number(abs(each.value))} ({_interval(each)}): prefer it to this"
+                f"{condition}"
             )
     return lines
 

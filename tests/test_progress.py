@@ -9,9 +9,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from mixtree.cli import progress
-from mixtree.cli.progress import ComparisonProgress, Pace, StudyProgress
+from mixtree.data.synthetic import synthetic
 from mixtree.events import Event, NodeEvaluated, RoundAsked, StudyFinished, StudyStarted
+from mixtree.listeners import progress
+from mixtree.listeners.progress import ComparisonProgress, Pace, StudyProgress
+from mixtree.partition import bisect, simplex_root
+from mixtree.search import TreeSearch
+from mixtree.study import run
+from mixtree.trainers.reference import ReferenceTrainer
 from mixtree.tree import Node
 
 
@@ -218,7 +223,7 @@ def test_a_comparison_without_a_terminal_is_quiet():
 def test_nothing_but_plain_text_reaches_a_pipe():
     code = (
         "import numpy as np\n"
-        "from mixtree.cli.progress import StudyProgress\n"
+        "from mixtree.listeners.progress import StudyProgress\n"
         "from mixtree.events import NodeEvaluated, StudyFinished, StudyStarted\n"
         "from mixtree.tree import Node\n"
         "node = Node((), np.array([1.0]), 10, 0.5)\n"
@@ -231,3 +236,23 @@ def test_nothing_but_plain_text_reaches_a_pipe():
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout == "done\n"
     assert out.stderr == "s: 10/10 steps, best 0.5, depth 0\n"
+
+
+def test_alone_it_is_there_from_a_study_s_start_to_its_end():
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    bar = StudyProgress(console=console)
+    seen = []
+
+    def told(event):
+        bar(event)
+        seen.append(bar._progress.live.is_started)
+
+    search = TreeSearch(simplex_root(2), bisect, budget=60, steps=5)
+    run(
+        search,
+        ReferenceTrainer(synthetic(sources=2, rows=40, validation=20, test=1).sources),
+        listeners=[told],
+    )
+    assert seen[0] is True
+    assert all(seen[:-1])
+    assert seen[-1] is False

@@ -63,8 +63,8 @@ class _Remaining(ProgressColumn):
 class _Bar(ABC):
     """One bar over a budget. It redraws itself a few times a second, however many events come in.
 
-    It is a context manager and a listener. Where stderr is no terminal it writes a plain line every
-    ``interval`` seconds instead.
+    It is a listener, and a context manager for several studies; alone it is there from a study's start to its
+    end. Where stderr is no terminal it writes a plain line every ``interval`` seconds instead.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class _Bar(ABC):
         self._interval, self._written = interval, time.monotonic()
         self._description, self._total, self._completed, self._note = description, total, 0, ""
         self._pace = Pace()
+        self._entered = False
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -89,6 +90,7 @@ class _Bar(ABC):
         self._task = self._progress.add_task(description, total=total or None, steps=self._steps(), note="")
 
     def __enter__(self) -> Self:
+        self._entered = True
         self._progress.start()
         return self
 
@@ -99,10 +101,14 @@ class _Bar(ABC):
 
     def __call__(self, event: Event) -> None:
         """The listener."""
+        if isinstance(event, StudyStarted) and not self._entered:
+            self._progress.start()
         if isinstance(event, RoundAsked):  # rounds that are replayed as a whole are not asked for
             self._pace.begin()
         else:
             self._follow(event)
+        if isinstance(event, StudyFinished) and not self._entered:
+            self._progress.stop()
 
     listen = __call__
 
