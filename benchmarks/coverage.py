@@ -47,6 +47,7 @@ POOL = 100_000
 LEVEL, SURE = 0.95, 0.01
 MOST_BIAS = 0.2
 SCORED = (AUROC, LOG_LOSS)
+SCORED_REGRESSION = (RMSE, MAE)
 
 _seed = SEED
 
@@ -404,17 +405,22 @@ def policies(repetitions: int) -> Iterator[Cell]:
         count = max(2, repetitions * (2 if policy == "auto" else 1) // 5)
         for hull in ("inside", "outside"):
             for n in (100, 300):
-                yield from _quoted(policy, options, hull, n, count)
+                yield from _quoted(policy, options, hull, n, count, SCORED)
+                if policy.startswith("auto"):
+                    yield from _quoted(policy, options, hull, n, count // 2, SCORED_REGRESSION)
 
 
-def _quoted(policy: str, options: dict[str, Any], hull: str, n: int, count: int) -> Iterator[Cell]:
-    told: dict[str, list[fits.Quoted]] = {metric.name: [] for metric in SCORED}
+def _quoted(
+    policy: str, options: dict[str, Any], hull: str, n: int, count: int, metrics: tuple[Metric, ...]
+) -> Iterator[Cell]:
+    told: dict[str, list[fits.Quoted]] = {metric.name: [] for metric in metrics}
+    classes = 2 if metrics == SCORED else 0
     for number in range(count):
         seed = int(stream("policies", hull, n, number).integers(2**31))
-        problem = fits.drawn(seed, rows=n, hull=hull)
+        problem = fits.drawn(seed, rows=n, hull=hull, classes=classes)
         model = ("linear", "mlp")[number % 2]
         for name, each in fits.quoted(
-            problem, SCORED, model=model, budget=400, seed=number, **options
+            problem, metrics, model=model, budget=400, seed=number, **options
         ).items():
             told[name].append(each)
     for name, found in told.items():

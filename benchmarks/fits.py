@@ -53,10 +53,17 @@ class Quoted:
     """``words`` where there is no honest score, ``twins``, ``optimistic`` or ``honest``."""
 
 
-def drawn(seed: int, *, rows: int, hull: str) -> Problem:
+def drawn(seed: int, *, rows: int, hull: str, classes: int = 2) -> Problem:
     """A small problem with uneven sources."""
     return synthetic(
-        rows=[300, 600, 900], validation=rows, test=TEST, features=5, hull=hull, kind="neural", seed=seed
+        rows=[300, 600, 900],
+        validation=rows,
+        test=TEST,
+        features=5,
+        hull=hull,
+        kind="neural",
+        classes=classes,
+        seed=seed,
     )
 
 

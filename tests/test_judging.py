@@ -20,7 +20,7 @@ from mixtree.metrics import ACCURACY, AUROC
 from mixtree.references import Extra, nested_predictions
 from mixtree.storage.sql import open_storage
 from mixtree.study import run
-from mixtree.verdict import honest_score, label_folds
+from mixtree.verdict import Difference, honest_score, label_folds, make_verdict
 
 QUICK = {"model": "linear", "budget": 120, "steps": 4}
 
@@ -331,3 +331,35 @@ def test_two_ways_to_score_are_one_too_many(few):
     wide = synthetic(sources=11, rows=20, validation=30).sources
     with pytest.raises(InputError, match="at most 10"):
         fit(wide, **QUICK, attribution="shapley")
+
+
+def test_what_bounds_forbid_is_not_advised_without_saying_so():
+    worse = Difference(-0.2, -0.3, -0.1, 0.001, 100, "DeLong", True)
+    told = make_verdict(AUROC, None, against={"uniform": worse}, bounded=True).notes[0]
+    assert told.endswith("prefer it to this, if your bounds on the weights allow it")
+    assert make_verdict(AUROC, None, against={"uniform": worse}).notes[0].endswith("prefer it to this")
+
+
+def test_few_rows_of_a_class_are_a_warning():
+    problem = synthetic(rows=300, validation=200, test=1, seed=3)
+    rows = problem.sources.validation
+    kept = np.sort(np.concatenate([np.flatnonzero(rows.y == 0)[:90], np.flatnonzero(rows.y == 1)[:4]]))
+    sources = replace(problem.sources, validation=rows.take(kept))
+    warnings = fit(sources, model="linear", budget=100, reference="none").verdict.warnings
+    assert any(f"only 4 of the {len(kept)} rows that score are of the rarest" in each for each in warnings)
+
+
+def test_outside_the_hull_no_source_is_called_useless_by_its_weight():
+    problem = synthetic(hull="outside", rows=600, validation=400, test=1, seed=4)
+    verdict = fit(problem.sources, model="linear", budget=300, reference="none").verdict
+    assert verdict.hull.inside is False
+    assert not any("can be dropped" in note or "was trained with weight" in note for note in verdict.notes)
+
+
+def test_twins_of_a_regression_have_wider_intervals():
+    problem = synthetic(classes=0, hull="outside", rows=600, validation=100, test=1, seed=1)
+    result = fit(problem.sources, model="linear", budget=1000, reference="none")
+    assert result.node.phase == "target"
+    note = next(each for each in result.verdict.notes if "its twins" in each)
+    assert "its interval is 75% wider" in note
+    assert result.verdict.score.low >= 0.0

@@ -291,3 +291,23 @@ def test_what_the_choice_made_up_is_taken_off(metric: Metric) -> None:
     assert getattr(less, far) == pytest.approx(getattr(plain, far))
     lost = paired_difference(metric, y, one, two, made_up=0.9)
     assert lost.outcome == "not distinguishable" and lost.p == 1.0
+
+
+def test_a_p_value_may_be_smaller_than_any_resample_s_share() -> None:
+    """Else no difference, however large, would survive the correction for fifty comparisons."""
+    y, good, _ = problem(AUROC, 2000)
+    _, bad, _ = problem(AUROC, 2000, seed=9)
+    difference = paired_difference(AUROC, y, good, bad[::-1])
+    assert 0.0 < difference.p < 1e-6
+    adjusted = corrected([difference] * 60)[0]
+    assert adjusted.p < 0.001
+    assert adjusted.low > 0.0
+
+
+@pytest.mark.parametrize("metric", [AUROC, LOG_LOSS, RMSE], ids=lambda metric: metric.name)
+def test_where_resampling_says_more_than_nothing_it_is_asked(metric: Metric) -> None:
+    """The tail only continues what resampling can tell: p is never above its share for that."""
+    for seed in range(20):
+        y, one, two = problem(metric, 60, seed)
+        difference = paired_difference(metric, y, one, 0.9 * one + 0.1 * two)
+        assert (difference.p <= 0.05) == (not difference.low <= 0.0 <= difference.high)

@@ -51,6 +51,7 @@ FEW = 20
 """Rows below which no interval's 95 % is to be relied on."""
 
 _FEWEST_RESAMPLES = 1.0 / (RESAMPLES + 1.0)  # the smallest p-value that resampling alone can give
+_SMALLEST = 1e-12  # p-value that is ever claimed
 _ROUNDING = 1e-12  # relative difference of two predictions that counts as none
 _EDGE = 3.0  # wrongly ranked pairs below which an area's variance may be small by luck
 _CHOSEN = ("cross-fitted", "validation", "trained")
@@ -194,7 +195,7 @@ def _tail(gap: float, low: float, high: float, rows: int, level: float) -> float
     if not reach > 0.0:
         return 1.0
     far = abs(gap) / reach * float(stdtrit(df, 0.5 + 0.5 * level))
-    return float(2.0 * stdtr(df, -far))
+    return max(float(2.0 * stdtr(df, -far)), _SMALLEST)
 
 
 def corrected(differences: Sequence[Difference], *, level: float = LEVEL) -> tuple[Difference, ...]:
