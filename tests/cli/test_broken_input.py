@@ -280,6 +280,8 @@ REFUSED = [
          command=["fit", "--source", "train.csv", *without("--source-col")[2:]]),
     Case("a source called target", r"a source cannot be called 'target'",
          lambda t: [row.update(state="target") for row in t.train if row["state"] == "oh"]),
+    Case("a categorical column that is not there", r"no column 'shape' to take for categorical",
+         args=["--categorical", "shape"]),
     Case("two files for one source", r"--source names 'fl' twice",
          command=["fit", "--source", "fl=train.csv", "--source", "fl=val.csv", *without("--source-col")[2:]]),
     Case("tables and files per source at once",

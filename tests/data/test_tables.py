@@ -162,6 +162,25 @@ def test_the_same_files_give_the_same_bits(folder: Folder) -> None:
     assert first == again != other
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_numbers_that_are_codes(folder: Folder, ending: str) -> None:
+    """Codes by the user's word: one-hot, with their leading zeros in text files; never dates."""
+    for name, frame in folder.frames.items():
+        codes = pl.Series("code", [f"0{20130101 + n % 3}" for n in range(frame.height)])
+        wide = frame.with_columns(codes if ending == "csv" else codes.cast(pl.Int64))
+        (wide.write_csv if ending == "csv" else wide.write_parquet)(folder.path / f"{name}.{ending}")
+    files = {name: folder.path / f"{name}.{ending}" for name in folder.frames}
+    spec = folder.spec(tables=files["train"], val=files["val"], test=files["test"], categorical=["code"])
+    data = load_tables(spec)
+    (column,) = [each for each in data.columns if each.name == "code"]
+    assert column.kind == "categorical"
+    zero = "0" if ending == "csv" else ""
+    assert {f"code={zero}2013010{n}" for n in (1, 2, 3)} <= set(data.preprocessor.feature_names)
+    assert np.asarray(data.problem_sources.validation.x).shape[1] == len(data.preprocessor.feature_names)
+    with pytest.raises(DataError, match="no column 'cod' to take for categorical"):
+        load_tables(folder.spec(categorical=["cod"]))
+
+
 def test_a_target_file_is_split_into_validation_and_test(folder: Folder) -> None:
     split = {"val": None, "test": None, "target": folder.path / "val.csv", "val_frac": 0.25}
     data = load_tables(folder.spec(**split))

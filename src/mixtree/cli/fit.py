@@ -247,7 +247,8 @@ def table_spec(tables: list[Path], values: Values) -> TableSpec:
         )
         if name in values
     }
-    return TableSpec(tables=by_source or tuple(tables), drop=tuple(values.get("drop", ())), **chosen)
+    drop, categorical = (tuple(values.get(name, ())) for name in ("drop", "categorical"))
+    return TableSpec(tables=by_source or tuple(tables), drop=drop, categorical=categorical, **chosen)
 
 
 def fit_options(values: Values, *, init: Any = None) -> FitOptions:

@@ -53,6 +53,7 @@ DATA = (
         "time_col", str, "Split --target by time: validation is the earlier part.", "by label", metavar="COL"
     ),
     Flag("drop", list[str], "A column to leave out; repeat it.", "none", metavar="COL"),
+    Flag("categorical", list[str], "A column whose numbers are codes; repeat it.", "none", metavar="COL"),
     Flag("task", str, "auto, classification or regression.", "auto", metavar="T"),
 )
 FITTING = (

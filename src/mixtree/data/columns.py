@@ -72,8 +72,11 @@ class Column:
         return tuple(f"{self.name}={level}" for level in (*self.levels, *extra))
 
 
-def inspect(column: pl.Series, rules: Rules, *, where: str) -> tuple[Column, list[str]]:
-    """What a column of training rows is and becomes, with what its owner should know."""
+def inspect(column: pl.Series, rules: Rules, *, where: str, codes: bool = False) -> tuple[Column, list[str]]:
+    """What a column of training rows is and becomes, with what its owner should know.
+
+    ``codes`` says that its values, though numbers or dates by their looks, are names.
+    """
     kind = kind_of(column.dtype)
     name, found = column.name, _found(column.dtype)
     column = column.alias(_PLAIN)
@@ -84,6 +87,8 @@ def inspect(column: pl.Series, rules: Rules, *, where: str) -> tuple[Column, lis
         )
     if column.null_count() == len(column):
         return _dropped(name, found, "all its values are missing")
+    if codes:
+        return _categorical(name, as_text(column), found, rules)
     if kind == "number":
         return _numeric(name, column, found)
     if kind == "date":

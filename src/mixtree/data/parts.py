@@ -44,9 +44,10 @@ def features_of(spec: TableSpec, parts: Mapping[str, Part], told: list[str]) -> 
     """The columns to learn from: those of the training tables that the target has too."""
     training, judge, *others = parts.values()
     used = {spec.label, spec.source_col, spec.group_col}
-    unknown = [name for name in spec.drop if name not in training.frame.columns]
-    if unknown:
-        raise DataError(f"no column {names(unknown)} to drop; there are {names(training.frame.columns)}")
+    for asked, use in ((spec.drop, "to drop"), (spec.categorical, "to take for categorical")):
+        unknown = [name for name in asked if name not in training.frame.columns]
+        if unknown:
+            raise DataError(f"no column {names(unknown)} {use}; there are {names(training.frame.columns)}")
     mine = [name for name in training.frame.columns if name not in used and name not in set(spec.drop)]
     if "" in mine:
         told.append("the column without a name (a saved row index?) is dropped")
@@ -93,12 +94,13 @@ def _require(frame: pl.DataFrame, column: str, role: str, where: str) -> None:
 
 def _training(spec: TableSpec, told: list[str]) -> Part:
     tables = [("training" if name is None else f"source {name!r}", table) for name, table in spec.sources]
-    opened = [_open(table, what) for what, table in tables]
-    mixed = _text_somewhere([frame for _, frame in opened])
+    codes = set(spec.categorical)
+    opened = [_open(table, what, codes) for what, table in tables]
+    mixed = _text_somewhere([frame for _, frame in opened]) - codes
     if mixed:
         told.append(f"column {names(sorted(mixed))} is text in one training table: treated as text in all")
         # Read again as text, before leading zeros of codes are lost.
-        opened = [_open(table, what, mixed) for what, table in tables]
+        opened = [_open(table, what, mixed | codes) for what, table in tables]
     sources = []
     for (name, _), (where, frame) in zip(spec.sources, opened, strict=True):
         _require(frame, spec.label, "label", where)

@@ -10,7 +10,7 @@ the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -57,6 +57,7 @@ class Preprocessor:
         cls,
         table: Any,
         *,
+        categorical: Collection[str] = (),
         rare_below: int | None = None,
         max_levels: int = 1000,
         sparse: bool | None = None,
@@ -64,8 +65,9 @@ class Preprocessor:
     ) -> Preprocessor:
         """The preprocessor of these training rows (any table: polars, pandas, numpy).
 
-        ``rare_below`` and ``max_levels`` fold categorical levels (see `Rules`); ``sparse`` chooses a CSR or a
-        dense matrix, by width and share of zeros unless told.
+        ``categorical`` names columns whose numbers are codes. ``rare_below`` and ``max_levels`` fold
+        categorical levels (see `Rules`); ``sparse`` chooses a CSR or a dense matrix, by width and share of
+        zeros unless told.
         """
         if max_levels < 1 or (rare_below is not None and rare_below < 1):
             raise InputError(
@@ -74,7 +76,8 @@ class Preprocessor:
         frame = as_frame(table, where=where)
         if not frame.height:
             raise DataError(f"{where}: there are no rows to learn from")
-        found = [inspect(column, Rules(rare_below, max_levels), where=where) for column in frame]
+        rules = Rules(rare_below, max_levels)
+        found = [inspect(each, rules, where=where, codes=each.name in categorical) for each in frame]
         columns = tuple(column for column, _ in found)
         told = tuple(line for _, lines in found for line in lines)
         if all(column.kind == "dropped" for column in columns):

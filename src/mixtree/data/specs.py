@@ -21,8 +21,8 @@ class TableSpec:
     ``tables``: one or several files with a ``source_col``, or ``{source name: file}``. The target's rows:
     either ``val``, and ``test`` if there is one, or a file ``target`` of which ``val_frac`` validates and the
     rest tests, stratified by label or split by ``group_col`` (which is no feature then) or ``time_col``.
-    ``drop`` names columns to leave out; ``classes`` puts the classes in order; ``rare_below``, ``max_levels``
-    and ``sparse`` are those of `Preprocessor.fit`.
+    ``drop`` names columns to leave out, ``categorical`` those whose numbers are codes; ``classes`` puts the
+    classes in order; ``rare_below``, ``max_levels`` and ``sparse`` are those of `Preprocessor.fit`.
     """
 
     tables: Mapping[str, Table] | Sequence[Table] | Table
@@ -35,6 +35,7 @@ class TableSpec:
     group_col: str | None = None
     time_col: str | None = None
     drop: Sequence[str] = ()
+    categorical: Sequence[str] = ()
     task: Literal["auto"] | Task = "auto"
     classes: Sequence[Label] | None = None
     rare_below: int | None = None

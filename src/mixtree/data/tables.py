@@ -67,6 +67,7 @@ def load_tables(spec: TableSpec, *, seed: int = 0, preprocessor: Preprocessor | 
     if preprocessor is None:
         preprocessor = Preprocessor.fit(
             pick(training.frame, features),
+            categorical=[name for name in spec.categorical if name in features],
             rare_below=spec.rare_below,
             max_levels=spec.max_levels,
             sparse=spec.sparse,
