@@ -174,6 +174,7 @@ def test_numbers_that_are_codes(folder: Folder, ending: str) -> None:
     data = load_tables(spec)
     (column,) = [each for each in data.columns if each.name == "code"]
     assert column.kind == "categorical"
+    assert not any("'code'" in each for each in data.warnings)
     zero = "0" if ending == "csv" else ""
     assert {f"code={zero}2013010{n}" for n in (1, 2, 3)} <= set(data.preprocessor.feature_names)
     assert np.asarray(data.problem_sources.validation.x).shape[1] == len(data.preprocessor.feature_names)

@@ -88,7 +88,7 @@ def inspect(column: pl.Series, rules: Rules, *, where: str, codes: bool = False)
     if column.null_count() == len(column):
         return _dropped(name, found, "all its values are missing")
     if codes:
-        return _categorical(name, as_text(column), found, rules)
+        return _categorical(name, as_text(column), found, rules, declared=True)
     if kind == "number":
         return _numeric(name, column, found)
     if kind == "date":
@@ -163,7 +163,9 @@ def _date(
     return done, told if unsure else []
 
 
-def _categorical(name: str, column: pl.Series, found: str, rules: Rules) -> tuple[Column, list[str]]:
+def _categorical(
+    name: str, column: pl.Series, found: str, rules: Rules, *, declared: bool = False
+) -> tuple[Column, list[str]]:
     told: list[str] = []
     text = as_text(column)
     known = text.drop_nulls()
@@ -180,7 +182,7 @@ def _categorical(name: str, column: pl.Series, found: str, rules: Rules) -> tupl
     missing = len(known) < len(text)
     if not kept.height and not missing:
         return _dropped(name, found, f"no value is seen in {least:,} training rows (e.g. {known[0]!r})")
-    if kind_of(column.dtype) == "text":
+    if kind_of(column.dtype) == "text" and not declared:
         told += _suspicions(name, counts["level"])
     rare = kept.height < counts.height
     extra = " + rare" * rare + " + missing" * missing
