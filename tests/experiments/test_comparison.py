@@ -99,3 +99,12 @@ def test_the_rules_reach_the_searches(problems):
     kept = replace(rules, auto=AutoOptions(rates=(1.0,)))
     (run,) = compare(problems[:1], ["auto"], make_trainer=make_trainer, rules=kept)
     assert run.spent[STEP_SIZE] < phases[True][STEP_SIZE]
+
+
+def test_a_model_tuned_on_the_validation_rows_is_scored_by_its_twins():
+    outside = [replace(synthetic(hull="outside", rows=600, validation=140, test=10, seed=4), test=None)]
+    rules = replace(RULES, budget=1000, steps=20)
+    runs = compare(outside, ["auto", "fine-tune"], make_trainer=make_trainer, rules=rules)
+    assert "target" in runs[0].spent
+    assert 0.5 < runs[0].val_score <= 1.0
+    assert np.isnan(runs[1].val_score)  # it has no twins

@@ -125,7 +125,8 @@ def _which_rows(tested: bool, judged: bool) -> str:
         return "validation rows that were held out"
     return (
         "validation rows, which some of them used to choose: optimistic; – where the model was trained on "
-        "them. Give test rows (--test, or --target to split), or hold some out (--holdout)"
+        "them (auto: its twins, each trained on half of them and scored on the other). Give test rows "
+        "(--test, or --target to split), or hold some out (--holdout)"
     )
 
 

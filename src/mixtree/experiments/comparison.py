@@ -101,6 +101,8 @@ class _Finished:
     trainer: PredictingTrainer
     result: Result[Any] | None
     seconds: float
+    unseen: NDArray[Any] | None = None
+    """Of a model that was tuned on the validation rows: what twins of it that were not predict for them."""
 
 
 def compare(
@@ -147,7 +149,8 @@ def compare(
                 )
             except TrainingError:
                 result = None  # all its models diverged: that is its score, no reason to stop the others
-            finished.append(_Finished(algorithm, repeat, trainer, result, time.perf_counter() - started))
+            seconds, unseen = time.perf_counter() - started, getattr(search, "unseen", None)
+            finished.append(_Finished(algorithm, repeat, trainer, result, seconds, unseen))
     kept: dict[tuple[str, int], NDArray[Any]] = {} if predictions is None else predictions
     return [_report(each, problems[each.repeat], rules, kept) for each in finished]
 
@@ -161,6 +164,8 @@ def _report(
     sources, predict, state = problem.sources, each.trainer.predict, each.result.state
     if each.result.node.path in untouched(each.result.tree, len(sources)):
         val = rules.metric(sources.validation.y, predict(state, sources.validation.x))
+    elif each.unseen is not None:
+        val = rules.metric(sources.validation.y, each.unseen)
     if problem.test is not None:
         kept[each.algorithm, each.repeat] = predict(state, problem.test.x)
         test = rules.metric(problem.test.y, kept[each.algorithm, each.repeat])
