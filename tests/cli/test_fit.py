@@ -341,3 +341,18 @@ def test_ctrl_c_and_resume_end_with_the_same_model(tables, done, base):
     assert not Path("cut/weights.safetensors").exists()
     done("resume", "cut")
     assert weights("whole") == weights("cut")
+
+
+def test_the_task_is_said_and_numbers_as_classes_get_a_hint(tables, done, base):
+    assert "label: bought: one of 2 classes (no, yes)\n" in done("fit", *base, "--dry-run", "--out", "m").err
+    frame = pl.read_csv("train.csv").with_columns(pl.arange(pl.len()).mod(5).alias("visits"))
+    frame.write_csv("train.csv")
+    for name in ("val.csv", "test.csv"):
+        pl.read_csv(name).with_columns(pl.arange(pl.len()).mod(5).alias("visits")).write_csv(name)
+    counted = [("visits" if each == "bought" else each) for each in base]
+    told = done("fit", *counted, "--drop", "bought", "--dry-run", "--out", "m").err
+    assert (
+        "label: visits: one of 5 classes (0, 1, 2, 3, 4); --task regression predicts them as numbers" in told
+    )
+    told = done("fit", *counted, "--drop", "bought", "--task", "regression", "--dry-run", "--out", "m").err
+    assert "label: visits: a number (regression)" in told

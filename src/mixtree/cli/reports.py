@@ -20,6 +20,7 @@ def print_plan(console: Any, data: TableData, prepared: Prepared) -> None:
     test += f", {prepared.held_out} held out to score" if prepared.held_out else ""
     sizes = ", ".join(f"{name} {size}" for name, size in zip(sources.names, sources.sizes, strict=True))
     _line(console, "rows", f"{sizes}; {len(sources.validation)} validation{test}")
+    _line(console, "label", f"{data.labels.name}: {_task(data)}")
     kinds: dict[str, list[str]] = {}
     for column in data.columns:
         read = f" (text, read as {column.format})" if column.format else ""
@@ -31,6 +32,16 @@ def print_plan(console: Any, data: TableData, prepared: Prepared) -> None:
     print_warnings(console, data.warnings)
     for note in prepared.chosen.notes:
         console.print(f"chosen: {note}", style="dim", highlight=False, markup=False, soft_wrap=True)
+
+
+def _task(data: TableData) -> str:
+    """What is predicted; numbers that were taken for classes deserve a second look."""
+    if data.classes is None:
+        return "a number (regression)"
+    shown = ", ".join(map(str, data.classes[:6])) + (", …" if len(data.classes) > 6 else "")
+    numbers = len(data.classes) > 2 and all(isinstance(each, int | float) for each in data.classes)
+    hint = "; --task regression predicts them as numbers" if numbers else ""
+    return f"one of {len(data.classes)} classes ({shown}){hint}"
 
 
 def print_warnings(console: Any, warnings: Iterable[str]) -> None:
