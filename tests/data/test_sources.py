@@ -106,6 +106,13 @@ def test_bad_input(arguments: dict[str, Any], message: str) -> None:
         Sources.from_dict(arguments["rows"], arguments["validation"], classes=arguments["classes"])
 
 
+def test_images_must_be_of_one_size() -> None:
+    small, large = (np.zeros((4, 8, size)) for size in (8, 9))
+    labels = np.array([0, 1, 0, 1])
+    with pytest.raises(DataError, match=r"source 'b' has rows of shape \(8, 9\) but validation has \(8, 8\)"):
+        Sources.from_dict({"a": (small, labels), "b": (large, labels)}, (small, labels), classes=2)
+
+
 def test_names_must_differ_and_match_the_rows() -> None:
     part = Rows(X, Y)
     with pytest.raises(DataError, match="names must differ; got a, a"):

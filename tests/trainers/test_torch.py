@@ -793,18 +793,6 @@ def test_a_saved_state_that_does_not_fit_is_refused(module: Any, message: str) -
         make(module).load(arrays)
 
 
-def test_rows_of_several_shapes_name_the_two_sources() -> None:
-    sources = make_sources(form=images)
-    first, second = sources.rows
-    small = Rows(second.x[..., :4], second.y)
-    for rows, validation, told in (
-        ((first, small), sources.validation, r"source 'a' have shape \(1, 6, 6\) but those of source 'b' "),
-        ((first, second), Rows(sources.validation.x[..., :4], sources.validation.y), "those of validation "),
-    ):
-        with pytest.raises(DataError, match=told + r"\(1, 6, 4\): all rows need one shape. Resize or pad"):
-            make(convolution, Sources(sources.names, rows, validation, CLASSES))
-
-
 @pytest.mark.parametrize("engine", ["traced", "vmap"])
 def test_a_warning_says_why_an_engine_cannot_train_the_module(engine: str, caplog: Any) -> None:
     class Loud(Branching):

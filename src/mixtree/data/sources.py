@@ -136,13 +136,13 @@ def _check(sources: Sources) -> None:
     if sources.classes < 0 or sources.classes == 1:
         raise DataError(f"classes must be 2 or more, or 0 for a regression; got {sources.classes}")
     _check_table(sources.validation, "validation")
-    width = sources.validation.x.shape[1]
+    shape = tuple(sources.validation.x.shape[1:])
     parts: Sequence[tuple[str, Rows]] = [
         *((f"source {name!r}", part) for name, part in zip(sources.names, sources.rows, strict=True)),
         ("validation", sources.validation),
     ]
     for where, part in parts:
-        _check_rows(part, where, width=width, classes=sources.classes)
+        _check_rows(part, where, shape=shape, classes=sources.classes)
 
 
 def _check_table(part: Rows, where: str) -> None:
@@ -151,14 +151,20 @@ def _check_table(part: Rows, where: str) -> None:
         raise DataError(f"{where}: features must be a table (rows × columns); got shape {shape}")
 
 
-def _check_rows(part: Rows, where: str, *, width: int, classes: int) -> None:
+def _check_rows(part: Rows, where: str, *, shape: tuple[int, ...], classes: int) -> None:
     _check_table(part, where)
+    width = shape[0]
     if len(part) == 0:
         raise DataError(f"{where} has no rows: leave it out or give it some")
     if part.y.shape != (len(part),):
         raise DataError(f"{where}: {len(part)} rows but labels of shape {part.y.shape}; one per row, please")
     if part.x.shape[1] != width:
         raise DataError(f"{where} has {part.x.shape[1]} columns but validation has {width}: they must match")
+    if tuple(part.x.shape[1:]) != shape:
+        raise DataError(
+            f"{where} has rows of shape {tuple(part.x.shape[1:])} but validation has {shape}: resize or pad "
+            "them, or give row numbers as x and let the trainer read the rows (collate= in torch)"
+        )
     values = part.x.data if hasattr(part.x, "tocsr") else part.x
     if not np.issubdtype(values.dtype, np.number):
         raise DataError(

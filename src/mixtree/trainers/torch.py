@@ -129,7 +129,6 @@ class TorchTrainer:
         dtypes = [each.dtype for each in self._replica.parameters.values() if each.is_floating_point()]
         self._table = Table(
             parts,
-            names=sources.names,
             classes=sources.classes,
             class_weight=class_weight,
             collate=collate,

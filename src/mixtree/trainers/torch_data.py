@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mixtree.data.sources import Rows
-from mixtree.errors import DataError, InputError
+from mixtree.errors import InputError
 from mixtree.trainers.rows import stacked_features
 
 Batch: TypeAlias = tuple[Any, Tensor, Tensor | None]
@@ -48,7 +48,6 @@ class Table:
         self,
         parts: Sequence[Rows],
         *,
-        names: Sequence[str],
         classes: int,
         class_weight: Sequence[float] | Mapping[int, float] | None,
         collate: Callable[[Any], Any] | None,
@@ -58,7 +57,6 @@ class Table:
         self.collate, self.dtype, self.device = collate, dtype, device
         self.whole_numbers = True
         """Whether whole-number features stay so (for embeddings) or become floating-point numbers."""
-        _check_shapes(parts, names)
         self.offsets = np.cumsum([0, *map(len, parts)])
         self.raw = stacked_features([part.x for part in parts])
         self.width = int(np.prod(self.raw.shape[1:]))
@@ -246,18 +244,6 @@ class Objective:
                 output.reshape(-1), y.to(output.dtype), reduction=reduction
             )
         return functional.cross_entropy(output, y, reduction=reduction)
-
-
-def _check_shapes(parts: Sequence[Rows], names: Sequence[str]) -> None:
-    """Raise unless the rows of all parts, the validation rows last, have one shape."""
-    told = [*(f"source {name!r}" for name in names), "validation"]
-    for part, where in zip(parts, told, strict=True):
-        if part.x.shape[1:] != parts[0].x.shape[1:]:
-            raise DataError(
-                f"the rows of {told[0]} have shape {tuple(parts[0].x.shape[1:])} but those of {where} "
-                f"{tuple(part.x.shape[1:])}: all rows need one shape. Resize or pad them, or give row "
-                f"numbers as x and let collate= read the rows and make them fit"
-            )
 
 
 def _per_class(weight: Sequence[float] | Mapping[int, float], classes: int) -> NDArray[np.float64]:
