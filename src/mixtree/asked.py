@@ -39,7 +39,8 @@ class Checked:
         self._sources = len(source_names(trainer))
         self._tree_search = isinstance(search, TreeSearch)
         self._trusted = isinstance(search, Accounted)
-        self._looked = False
+        self.trusted = False
+        """Whether nothing it asks for has to be looked at any more."""
         budget = getattr(search, "budget", None)
         self._budget = budget if isinstance(budget, int) and budget > 0 else None
         self.on_target = False
@@ -49,9 +50,7 @@ class Checked:
         self, trials: Sequence[Trial], *, spent: int, known: Collection[Path], begun: Collection[Path]
     ) -> None:
         """``known`` are the paths of all nodes so far, ``begun`` those of rounds that were begun before."""
-        if self._trusted and self._looked:
-            return
-        self._looked = True
+        self.trusted = self._trusted  # once its first round is known to fit the trainer
         if not isinstance(trials, list | tuple) or not all(isinstance(each, Trial) for each in trials):
             raise SearchError(f"{self._name}.ask must return a list of Trial; got {_short(trials)}")
         for trial in trials:

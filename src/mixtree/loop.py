@@ -206,9 +206,8 @@ class Loop(Generic[State]):
             trials = self.search.ask()
             if not trials:
                 return FINISHED, []
-            self._asked.check(trials, spent=self.spent, known=self.tree, begun=self._untold)
-            if self._asked.on_target and not self.warnings:
-                self._warn(ON_TARGET)
+            if not self._asked.trusted:
+                self._check_asked(trials)
             outcomes = self._past.outcomes(trials)
             if len(outcomes) < len(trials):
                 if interrupts.pending:
@@ -221,6 +220,11 @@ class Loop(Generic[State]):
             self._run_round(trials, outcomes)
             if not replaying:
                 self._upkeep.after(trials)
+
+    def _check_asked(self, trials: Sequence[Trial]) -> None:
+        self._asked.check(trials, spent=self.spent, known=self.tree, begun=self._untold)
+        if self._asked.on_target and ON_TARGET not in self.warnings:
+            self._warn(ON_TARGET)
 
     def _coming(self, trials: Sequence[Trial]) -> list[Path]:
         """Models that the round now asked for continues, and done ones that were not asked for yet."""
