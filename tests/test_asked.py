@@ -57,6 +57,8 @@ def test_what_is_right_is_carried_out(trainer: MlpTrainer) -> None:
         ([[Trial((0,), EVEN, 0)]], "with 0 steps"),
         ([[Trial((0,), EVEN, 2.0)]], "with 2.0 steps"),  # type: ignore[arg-type]
         ([[Trial((np.int64(0),), EVEN, 2)]], "a tuple of plain whole numbers"),
+        ([[Trial((0,), EVEN.tolist(), 2)]], "a mixture is a numpy array, not a list"),  # type: ignore[arg-type]
+        ([[Trial((0,), EVEN, 2, lr_scale="1")]], "step size factor of '1'"),  # type: ignore[arg-type]
         ([[Trial((0,), EVEN, 2, lr_scale=0.0)]], "step size factor of 0.0"),
         ([[Trial((0,), EVEN, 2), Trial((0,), EVEN, 2)]], r"asked for node \(0,\) twice"),
         ([[Trial((0,), EVEN, 2)], [Trial((0,), EVEN, 2)]], r"asked for node \(0,\) twice"),
@@ -86,3 +88,7 @@ def test_a_search_is_run_once(trainer: MlpTrainer) -> None:
     run(search, trainer)
     with pytest.raises(InputError, match="has been run already .*make a new one"):
         run(search, trainer)
+
+
+def test_a_long_name_is_fine_where_nothing_is_stored(trainer: MlpTrainer) -> None:
+    assert run(Listed([Trial((0,), EVEN, 5)]), trainer, study="x" * 300).study == "x" * 300

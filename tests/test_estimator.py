@@ -200,6 +200,8 @@ def test_a_frame_of_numbers_with_missing_values_is_imputed_and_missing_labels_ar
     new = MixtureClassifier("linear", **options)
     with pytest.raises(DataError, match="source is missing in 5 of 200 rows"):
         new.fit(frame, y, source=source.mask(source.index < 5))
+    with pytest.raises(DataError, match="source is missing in 1 of 200 rows"):
+        new.fit(frame, y, source=["x"] * 199 + [float("nan")])
     with pytest.raises(DataError, match="y_val is missing in 2 of 50 rows"):
         new.fit(frame, y, source=source, X_val=frame[:50], y_val=y[:50].astype(object).mask(y[:50].index < 2))
     with pytest.raises(DataError, match="y is missing in 3 of 200 rows"):

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mixtree.data.sources import Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.errors import DataError, InputError
 from mixtree.fitting import FitOptions, as_sources, choose, fit, make_options, prepare
@@ -175,3 +176,18 @@ def test_classes_are_counted_over_all_rows():
     found = as_sources({"a": (x, np.array([0, 1, 0]))}, (x, np.array([0, 2, 1])), classes=None)
     assert found.classes == 3
     assert as_sources({"a": (x, np.zeros(3))}, (x, np.ones(3)), classes=None).classes == 0
+
+
+def test_passes_that_fit_the_budget_exactly_are_allowed(sources):
+    sizes = [800, 980, 390, 690, 950, 650, 840]
+    part = sources.rows[0]
+    many = Sources(
+        tuple(f"s{n}" for n in range(7)),
+        tuple(part.take(np.arange(size) % len(part)) for size in sizes),
+        sources.validation,
+        2,
+    )
+    options = FitOptions(model="linear", budget=4346, batch_size=50, max_passes=41, steps=50)
+    assert sum(prepare(many, options).setting.maximum) >= 1.0
+    with pytest.raises(InputError, match="are 4,346 steps of 50 rows, and the budget is 4,347"):
+        prepare(many, replace(options, budget=4347))

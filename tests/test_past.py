@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from mixtree.errors import StorageError
-from mixtree.past import Past
+from mixtree.past import Past, refuse_changes
 from mixtree.search import Trial
 from mixtree.storage.base import Outcome, StudyRecord
 from mixtree.storage.memory import MemoryStorage
@@ -59,3 +60,11 @@ def test_outcomes_are_of_the_same_trial(storage: MemoryStorage) -> None:
     ):
         with pytest.raises(StorageError, match=r"node \(0,\) was asked for with 5 steps"):
             past.outcomes([other])
+
+
+def test_names_that_were_not_written_down_are_no_change(storage: MemoryStorage) -> None:
+    then = replace(storage.load("s"), config={"sources": [], "a": 1})
+    now = replace(then, config={"sources": ["x", "y"], "a": 1})
+    refuse_changes(then, now, allow_changed_data=False)
+    with pytest.raises(StorageError, match="sources was"):
+        refuse_changes(now, replace(now, config={"sources": ["x", "z"], "a": 1}), allow_changed_data=False)

@@ -11,6 +11,7 @@ from mixtree.study import run
 from mixtree.testing import check_search
 from mixtree.trainer import Evaluation
 from mixtree.trainers.mlp import MlpTrainer
+from mixtree.tree import Node
 
 
 def setting(problem, budget=400, **options):
@@ -237,3 +238,29 @@ def test_tuning_that_worsens_the_rows_it_was_trained_on_is_undone(inside):
     assert search.best().phase == "decay"
     assert search.unseen is None
     assert any("it was undone" in note for note in search.notes)
+
+
+@pytest.mark.parametrize(("scale", "after"), [(1.0, 40.0), (3.0, 0.6)])
+def test_a_raised_budget_does_not_go_on_from_a_model_that_was_undone(inside, scale, after):
+    search = make_search("auto", setting(inside, 900))
+    mixture = np.array([1 / 3, 1 / 3, 1 / 3, 0, 0])
+    rows = [((0,), "step size", 20, 0.6), ((0, 0), "trunk", 80, 0.4), ((0, 0, 10), "commit", 300, after)]
+    nodes = [Node(path, mixture, steps, value, 0.01, scale, phase) for path, phase, steps, value in rows]
+    search.adopt(nodes)
+    assert search.ask()[0].path[:-1] == (0, 0)
+
+
+def test_a_tie_is_no_reason_to_undo_a_tuning(inside):
+    """With accuracy as the objective values tie often; the loss decides."""
+
+    def value(trial):
+        return {"target folds": 0.3, "target": 0.3}.get(trial.phase, 0.5)
+
+    search = make_search("auto", setting(inside, 1000))
+    y = inside.sources.validation.y
+    while asked := search.ask():
+        for trial in asked:
+            share = np.exp(-value(trial))
+            predictions = np.where(y[:, None] == np.arange(2), share, 1 - share)
+            search.tell(trial, Evaluation(-0.9, 0.01, predictions))  # the same accuracy, whatever happens
+    assert search.best().phase == "target"

@@ -256,3 +256,15 @@ def test_alone_it_is_there_from_a_study_s_start_to_its_end():
     assert seen[0] is True
     assert all(seen[:-1])
     assert seen[-1] is False
+
+
+def test_alone_it_goes_when_a_study_fails():
+    class Broken(ReferenceTrainer):
+        def evaluate(self, states):
+            raise RuntimeError("no")
+
+    bar = StudyProgress(console=Console(file=io.StringIO(), force_terminal=True, width=100))
+    sources = synthetic(sources=2, rows=40, validation=20, test=1).sources
+    with pytest.raises(RuntimeError, match="no"):
+        run(TreeSearch(simplex_root(2), bisect, budget=60, steps=5), Broken(sources), listeners=[bar])
+    assert not bar._progress.live.is_started

@@ -183,3 +183,14 @@ def test_minima_that_cannot_be_met(minimum: Any, message: str) -> None:
 def test_maxima_that_cannot_be_met(maximum: Any, message: str) -> None:
     with pytest.raises(MixtreeError, match=message):
         check_maximum(maximum, np.array([0.3, 0.1]))
+
+
+@pytest.mark.parametrize("sources", [2, 3, 5, 8])
+def test_the_mean_of_few_vertices_is_numpy_s_bit_for_bit(sources: int) -> None:
+    """On every version of Python: the built-in sum rounds otherwise from 3.12 on."""
+    random = np.random.default_rng(sources)
+    for _ in range(200):
+        vertices = random.dirichlet(np.ones(sources), size=sources)
+        cell = SimplexCell(tuple(map(tuple, vertices.tolist())))
+        assert np.array_equal(cell.representative, np.add.reduce(vertices, axis=0) / sources)
+        assert np.array_equal(cell.vertices, vertices)

@@ -91,8 +91,11 @@ class Checked:
             raise SearchError(f"{where} with {trial.steps!r} steps: at least 1, and a whole number")
         if type(trial.path) is not tuple or any(type(index) is not int for index in trial.path):
             raise SearchError(f"{where}: a path is a tuple of plain whole numbers; seeds are made of it")
-        if not trial.lr_scale > 0:
-            raise SearchError(f"{where} with a step size factor of {trial.lr_scale!r}: it must be above 0")
+        number = isinstance(trial.lr_scale, int | float | np.number)
+        if not number or not np.isfinite(trial.lr_scale) or trial.lr_scale <= 0:
+            raise SearchError(f"{where} with a step size factor of {trial.lr_scale!r}: a number above 0")
+        if not isinstance(trial.mixture, np.ndarray):
+            raise SearchError(f"{where}: a mixture is a numpy array, not a {type(trial.mixture).__name__}")
         try:
             as_mixture(trial.mixture)
         except InputError as error:

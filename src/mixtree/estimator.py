@@ -388,7 +388,9 @@ def _is_missing(value: Any) -> bool:
 
 
 def _refuse_missing(values: Any, name: str, remedy: str) -> None:
-    missing = int(_missing(np.asarray(values)).sum())
+    # A list of text turns NaN into a word.
+    known = values if hasattr(values, "dtype") else np.array(list(values), dtype=object)
+    missing = int(_missing(np.asarray(known)).sum())
     if missing:
         raise DataError(f"{name} is missing in {missing} of {len(values)} rows: {remedy}")
 

@@ -409,13 +409,14 @@ def _maximum(sources: Sources, options: FitOptions, chosen: Chosen) -> list[floa
         raise InputError(f"max_passes must be a finite number above 0; got {passes:g}")
     drawn = chosen.budget * chosen.batch_size
     caps = [min(1.0, passes * int(size) / drawn) for size in sources.sizes]
-    if sum(caps) < 1.0:
+    if passes * int(sources.sizes.sum()) < drawn * (1.0 - 1e-12):
         most = int(passes * int(sources.sizes.sum()) // chosen.batch_size)
         raise InputError(
             f"at most {passes:g} passes over the sources' {int(sources.sizes.sum()):,} rows are {most:,} "
             f"steps of {chosen.batch_size} rows, and the budget is {chosen.budget:,}: lower the budget, or "
             "allow more passes"
         )
+    caps = [min(1.0, cap / min(1.0, sum(caps))) for cap in caps]  # they may fit exactly, but for rounding
     return caps if bounds is None else [min(pair) for pair in zip(bounds, caps, strict=True)]
 
 

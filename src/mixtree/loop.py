@@ -419,7 +419,11 @@ class Loop(Generic[State]):
         return self._executor
 
     def close(self) -> None:
-        """Let go of workers and temporary files."""
+        """Let go of workers and temporary files, and tell listeners that want to know."""
+        for listener in self.listeners:
+            over = getattr(listener, "study_over", None)
+            if over is not None:
+                over()
         if self._executor is not None:
             self._executor.close()
         if hasattr(self, "states"):

@@ -19,8 +19,10 @@ from mixtree.tree import Node, Path
 def refuse_changes(then: StudyRecord, now: StudyRecord, *, allow_changed_data: bool) -> None:
     """A study goes on only with the settings and the data it began with; its budget may grow."""
     name = now.name
+    # Names of sources that a trainer without rows gives were not always written down.
+    named = {} if then.config.get("sources") else {"sources": now.config.get("sources")}
     changed = differences(
-        {"seed": then.seed, "init_seed": then.init_seed, **then.config},
+        {"seed": then.seed, "init_seed": then.init_seed, **then.config, **named},
         {"seed": now.seed, "init_seed": now.init_seed, **now.config},
     )
     if changed:

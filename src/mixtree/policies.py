@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import inf, isfinite
 from typing import Any
 
@@ -172,12 +173,27 @@ class Auto(Scripted):
 
     def _longest_trained(self) -> tuple[Node, Mixture]:
         """The adopted model with most steps behind it, none of them on the target's rows, and its mixture."""
-        usable = [node for node in self._adopted.values() if self.may_return(node) and not node.diverged]
+        usable = [
+            node
+            for node in self._adopted.values()
+            if self.may_return(node) and not node.diverged and not self._ruined(node)
+        ]
         if not usable:
             raise TrainingError(ALL_DIVERGED)
         stem = max(usable, key=lambda node: sum(each.steps for each in self.tree.lineage(node.path)))
-        self._scale = stem.lr_scale / (DECAY_RATE if stem.phase == "decay" else 1.0)
+        self._scale = _scale_of(stem)
         return stem, stem.mixture[: self._sources]
+
+    def _ruined(self, node: Node) -> bool:
+        """Whether an adopted model, or one before it, was undone: predictions are gone, values are not."""
+        for before, now in pairwise(self.tree.lineage(node.path)):
+            limit = _far(before.value)
+            if _scale_of(now) > 1.0:
+                errors = [each.standard_error for each in (before, now) if isfinite(each.standard_error)]
+                limit = min(limit, self.options.worse_errors * max(errors, default=0.0))
+            if now.value - before.value > limit:
+                return True
+        return False
 
     def _plain(self) -> Script:
         last = self.left // 2
@@ -344,7 +360,7 @@ class Auto(Scripted):
         if helpful and best.gain > self.options.target_errors * best.error:
             tuned = yield from self._tune(model, pieces[:helpful])
             # On the very rows that it was trained on it cannot be worse, unless its steps were too large.
-            if tuned.value < model.value:
+            if self._worsening(self._known(model), self._known(tuned))[0] <= 0.0:
                 self.notes.append(
                     f"target rows: trained on them for the last {sum(pieces[:helpful])} steps, which lowers "
                     f"the loss of target rows held back by {best.gain:.3g} ± {best.error:.2g}; more did not "
@@ -443,10 +459,22 @@ class Auto(Scripted):
         steps than usual, noticeably. Usual ones may do so where the target is unlike the sources."""
         if now.node.diverged:
             return True
-        gap, limit = now.node.value - before.node.value, _far(before.node.value)
+        gap, error, start = self._worsening(before, now)
+        limit = _far(start)
         if self._scale > 1.0:
-            limit = min(limit, self.options.worse_errors * self._paired_error(before, now))
+            limit = min(limit, self.options.worse_errors * error)
         return gap > limit
+
+    def _worsening(self, before: Told, now: Told) -> tuple[float, float, float]:
+        """By how much the loss rose, with its standard error, and from what; of the value where it is all
+        there is: a search may minimise a metric, of which ties and one row say little."""
+        gains = self._gains(before, now, slice(None))
+        if gains is None or before.predictions is None or self.setting.data is None:
+            gap = now.node.value - before.node.value
+            return gap, self._paired_error(before, now), before.node.value
+        validation, classes = self.setting.data.validation, self.setting.data.classes
+        start = float(row_losses(validation.y, before.predictions, classes).mean())
+        return -gains[0], gains[1], start
 
     @property
     def _width(self) -> int:
@@ -499,6 +527,11 @@ def settling(steps: int) -> list[tuple[int, float]]:
     [(7, 1.0), (3, 0.1)]
     """
     return [part for part in ((steps - steps // 3, 1.0), (steps // 3, DECAY_RATE)) if part[0]]
+
+
+def _scale_of(node: Node) -> float:
+    """The step size of a node, before it was decayed."""
+    return node.lr_scale / (DECAY_RATE if node.phase == "decay" else 1.0)
 
 
 def _far(value: float) -> float:

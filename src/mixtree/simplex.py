@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import add
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -92,8 +94,9 @@ class SimplexCell:
     @property
     def representative(self) -> Mixture:
         corners, count = self.corners, len(self.corners)
-        if count <= FEW_VERTICES:  # the same additions in the same order: the same bits
-            return np.array([sum(column) / count for column in zip(*corners, strict=True)])
+        if count <= FEW_VERTICES:
+            # Not sum(), which rounds otherwise from Python 3.12 on: these are numpy's additions, bit for bit.
+            return np.array([reduce(add, column) / count for column in zip(*corners, strict=True)])
         # add.reduce is what mean() ends in, without its 5 µs of checks: this runs once per node.
         mean: Mixture = np.add.reduce(corners, axis=0) / count
         return mean

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LONGEST_NAME = 100
-"""Characters of a study's name; a folder is called after it."""
+"""Characters of a stored study's name; a folder is called after it."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -115,7 +115,7 @@ def run(
     validation rows, and returns it.
     """
     _check(search, trainer, workers=workers, keep=keep, time_limit=time_limit, max_failures=max_failures)
-    if not isinstance(study, str) or not 0 < len(study) <= LONGEST_NAME:
+    if not isinstance(study, str) or not study or (storage is not None and len(study) > LONGEST_NAME):
         raise InputError(f"a study's name is a text of 1 to {LONGEST_NAME} characters; got {study!r}")
     check_unused(search)
     limits = Limits(workers, time_limit, max_failures, keep, keep_predictions, allow_changed_data)

@@ -112,6 +112,11 @@ class _Bar(ABC):
 
     listen = __call__
 
+    def study_over(self) -> None:
+        """A study ended in whatever way, by an error too."""
+        if not self._entered:
+            self._progress.stop()
+
     @abstractmethod
     def _follow(self, event: Event) -> None:
         """Move with a study."""
