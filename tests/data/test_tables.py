@@ -162,6 +162,23 @@ def test_the_same_files_give_the_same_bits(folder: Folder) -> None:
     assert first == again != other
 
 
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_a_column_that_gives_the_label_away_is_told(folder: Folder, task: str) -> None:
+    label = "bought" if task == "classification" else "pay"
+    for name, frame in folder.frames.items():
+        copied = (
+            frame["bought"].replace_strict({"yes": "sold", "no": None}) if task == "classification" else None
+        )
+        extra = (
+            pl.Series("outcome", copied) if copied is not None else (2 * frame["pay"] - 7).alias("outcome")
+        )
+        folder.write(name, frame.with_columns(extra))
+    told = " ".join(load_tables(folder.spec(label=label, task=task)).warnings)
+    assert f"column 'outcome' alone tells the label '{label}' in every training row" in told
+    assert "column 'city' alone" not in told
+    assert "column 'age' alone" not in told
+
+
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_numbers_that_are_codes(folder: Folder, ending: str) -> None:
     """Codes by the user's word: one-hot, with their leading zeros in text files; never dates."""

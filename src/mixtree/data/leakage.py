@@ -1,4 +1,4 @@
-"""Leakage: rows that stand both in a training source and in the rows that are to judge the model."""
+"""Leakage: rows that stand both in a source and among those that judge; columns that give the label away."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+
+from mixtree.data.frames import kind_of
+
+_ENOUGH, _SAMPLE = 100, 10_000
+"""Rows from which a column that tells the label in all of them is no accident; rows that are tried first."""
+_FEW_VALUES = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +81,33 @@ def _overlap(name: str, part: Keys, other: str, keys: Keys) -> Overlap:
         total=len(part.features),
         source_rows=int(twins.sum()),
     )
+
+
+def tells_label(column: pl.Series, y: NDArray[Any], *, classes: int) -> bool:
+    """Whether a column alone gives the label of every row away: a copy of it, or known only with it.
+
+    In a classification its few values have one class each; in a regression it is the label, but for scale.
+    """
+    if len(column) < _ENOUGH:
+        return False
+    for most in (_SAMPLE, len(column)):  # most columns are cleared by some of the rows
+        some = column[:most]
+        if not (_one_class_each(some, y[:most]) if classes else _is_a_line(some, y[:most])):
+            return False
+    return True
+
+
+def _one_class_each(column: pl.Series, y: NDArray[Any]) -> bool:
+    table = pl.DataFrame([column.alias("value"), pl.Series("label", y)])
+    pairs = table.unique()
+    values = pairs["value"].n_unique()
+    return pairs.height == values <= _FEW_VALUES and pairs["label"].n_unique() > 1
+
+
+def _is_a_line(column: pl.Series, y: NDArray[Any]) -> bool:
+    if kind_of(column.dtype) != "number" or column.null_count():
+        return False
+    values = column.cast(pl.Float64).to_numpy()
+    if not np.isfinite(values).all() or values.std() == 0.0 or y.std() == 0.0:
+        return False
+    return bool(abs(np.corrcoef(values, y)[0, 1]) > 1.0 - 1e-9)

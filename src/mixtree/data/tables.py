@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mixtree.data.columns import Column, values_of
 from mixtree.data.frames import kind_of
 from mixtree.data.labels import Label, Labels
-from mixtree.data.leakage import Keys, Overlap, find_leakage
+from mixtree.data.leakage import Keys, Overlap, find_leakage, tells_label
 from mixtree.data.parts import Part, features_of, read_parts
 from mixtree.data.preprocessing import Preprocessor
 from mixtree.data.readers import names, pick, read_table
@@ -82,6 +82,12 @@ def load_tables(spec: TableSpec, *, seed: int = 0, preprocessor: Preprocessor | 
     if "target" in judges:
         judges = _split(spec, parts["target"], judges["target"], seed)
     leakage = _leakage(Keys.of(preprocessor.keys(frame), y["training"]), rows, judges)
+    told += [
+        f"column {column.name!r} alone tells the label {spec.label!r} in every training row: is it known "
+        "when predictions are made? If not, leave it out (--drop)"
+        for column in frame
+        if tells_label(column, y["training"], classes=len(labels.classes or ()))
+    ]
     ready = {
         name: Rows(preprocessor.transform(frame, rows=index), y["training"][index])
         for name, index in rows.items()
