@@ -402,7 +402,7 @@ storage.create(StudyRecord(sys.argv[2], 0, 0, 1))
 def test_processes_that_make_a_file_at_the_same_time(file: Path) -> None:
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     processes = [
-        subprocess.Popen([sys.executable, "-c", MAKE, str(file), str(number)], **pipes) for number in range(3)
+        subprocess.Popen([sys.executable, "-c", MAKE, str(file), str(number)], **pipes) for number in range(6)
     ]
     for process in processes:
         assert process.stdout.readline() == "ready\n"
@@ -411,9 +411,9 @@ def test_processes_that_make_a_file_at_the_same_time(file: Path) -> None:
         process.stdin.flush()
     for process in processes:
         process.communicate()
-    assert [process.returncode for process in processes] == [0] * 3
+    assert [process.returncode for process in processes] == [0] * 6
     with closing(SqlStorage(file)) as storage:
-        assert sorted(each.name for each in storage.studies()) == ["0", "1", "2"]
+        assert sorted(each.name for each in storage.studies()) == list("012345")
 
 
 # ---------------------------------------------------------------------------------- full and read-only
