@@ -38,7 +38,7 @@ class Checked:
         self._name = type(search).__name__
         self._sources = len(source_names(trainer))
         self._tree_search = isinstance(search, TreeSearch)
-        self._trusted = isinstance(search, Accounted)
+        self._built_in = isinstance(search, Accounted)
         self.trusted = False
         """Whether nothing it asks for has to be looked at any more."""
         budget = getattr(search, "budget", None)
@@ -50,12 +50,12 @@ class Checked:
         self, trials: Sequence[Trial], *, spent: int, known: Collection[Path], begun: Collection[Path]
     ) -> None:
         """``known`` are the paths of all nodes so far, ``begun`` those of rounds that were begun before."""
-        self.trusted = self._trusted  # once its first round is known to fit the trainer
+        self.trusted = self._built_in  # once its first round is known to fit the trainer
         if not isinstance(trials, list | tuple) or not all(isinstance(each, Trial) for each in trials):
             raise SearchError(f"{self._name}.ask must return a list of Trial; got {_short(trials)}")
         for trial in trials:
             self._check_weights(trial)
-        if self._trusted:
+        if self._built_in:
             return
         paths = [trial.path for trial in trials]
         if len(set(paths)) < len(paths) or any(path in known and path not in begun for path in paths):
@@ -75,7 +75,7 @@ class Checked:
         weights = len(np.atleast_1d(trial.mixture))
         if not self._sources or weights == self._sources:
             return
-        if self._trusted and not self._tree_search:  # a policy that knows what it does
+        if self._built_in and not self._tree_search:  # a policy that knows what it does
             return
         self.on_target = weights == self._sources + 1 and not self._tree_search
         if self.on_target:

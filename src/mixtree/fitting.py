@@ -19,6 +19,7 @@ from mixtree.metrics import Metric, as_metric, check_metric, default_metric
 from mixtree.models import ModelOptions, make_trainer
 from mixtree.policies import AutoOptions
 from mixtree.search import Search
+from mixtree.seeds import check_seed
 from mixtree.stopping import stop_early
 from mixtree.storage.base import Storage
 from mixtree.study import Result, opened, run
@@ -90,7 +91,7 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
         value = getattr(options, name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise InputError(f"{name.replace('_', ' ')} must be a whole number of at least 1; got {value!r}")
-    _check_seed(options.seed)
+    check_seed(options.seed)
     rows, notes = int(sources.sizes.sum()), []
     batch_size = options.batch_size or int(min(50, max(1, rows // 10)))
     per = batch_size if options.unit == "samples" else 1
@@ -226,7 +227,7 @@ class Prepared:
 
 def prepare(sources: Sources, options: FitOptions, *, test: Rows | None = None) -> Prepared:
     """Everything that can fail before training fails here."""
-    _check_seed(options.seed)
+    check_seed(options.seed)
     policy, why = _decide_policy(options)
     options = replace(options, policy=policy)
     _check_policy(options, policy)
@@ -264,11 +265,6 @@ def chooses(policy: str) -> bool:
     """Whether a policy looks at the validation rows at all: a fixed mixture does not."""
     name = policy.removesuffix("+decay")
     return not (name in ("uniform", "pooled", "genie") or name.startswith("only:"))
-
-
-def _check_seed(seed: int) -> None:
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise InputError(f"a seed must be a whole number of at least 0; got {seed!r}")
 
 
 def _decide_policy(options: FitOptions) -> tuple[str, str]:

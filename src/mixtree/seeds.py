@@ -14,7 +14,7 @@ TRAIN, INIT, SPLIT = 0, 1, 2
 def check_seed(seed: int) -> int:
     """The seed as a plain number, or an error that says why it is none."""
     try:
-        number = index(seed)
+        number = -1 if isinstance(seed, bool) else index(seed)
     except TypeError:
         number = -1
     if number < 0:

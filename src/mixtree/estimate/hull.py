@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -129,7 +130,6 @@ class _Distance:
         self.corners = corners
         # Only what lies in the corners' span differs between mixtures: K coordinates instead of q.
         self.span, self.inner = np.linalg.qr(corners)
-        self._faces: list[tuple[Floats, Floats, Floats]] | None = None
 
     def __call__(self, point: Floats) -> float:
         inner = self.span.T @ point
@@ -157,17 +157,16 @@ class _Distance:
         beside = np.einsum("ij,ij->i", points, points) - np.einsum("ij,ij->i", inner, inner)
         return np.asarray(np.maximum(beside, 0.0) + nearest)
 
-    @property
+    @cached_property
     def faces(self) -> list[tuple[Floats, Floats, Floats]]:
         """Of edges, triangles …: a corner, the edges from there (rows), and what gives a foot's weights."""
-        if self._faces is None:
-            count, corners = self.inner.shape[1], self.inner.T
-            self._faces = []
-            for size in range(2, count + 1):
-                for face in combinations(range(count), size):
-                    edges = corners[list(face[1:])] - corners[face[0]]
-                    self._faces.append((corners[face[0]], edges, _pseudoinverse(edges)))
-        return self._faces
+        count, corners = self.inner.shape[1], self.inner.T
+        found = []
+        for size in range(2, count + 1):
+            for face in combinations(range(count), size):
+                edges = corners[list(face[1:])] - corners[face[0]]
+                found.append((corners[face[0]], edges, _pseudoinverse(edges)))
+        return found
 
 
 def _pseudoinverse(edges: Floats) -> Floats:

@@ -17,7 +17,7 @@ from mixtree.data.sources import Rows, Sources
 from mixtree.errors import InputError
 from mixtree.estimate.directions import find_directions
 from mixtree.estimate.solve import Equations, Floats, Solution, Summary, solve, summarise
-from mixtree.estimate.unseen import Unseen
+from mixtree.estimate.unseen import Unseen, single_valued
 
 _MOMENTS = 120
 _CLASSES = 10  # indicators of at most so many classes: those whose shares differ most between the sources
@@ -222,25 +222,14 @@ def prepare(
     more = min(keep - columns, _too_few(columns, of_y, len(sources)))
     basis = Basis.fit(parts, labels, directions, _layer(columns, more, rng))
     tables = [basis(part) for part in parts]
-    used = _vary(tables)
+    used = np.ones(tables[0].shape[1], dtype=np.bool_)
+    used[single_valued(tables, tolerance=1e-9)[0]] = False
     varies = bool(used.any())
     used[0] |= not varies
     shares = [share_of(part) for part in parts]
     if not used.all():
         tables = [table[:, used] for table in tables]
     return Prepared(basis, used, varies, tables, shares, unseen)
-
-
-def _vary(tables: list[Floats]) -> NDArray[np.bool_]:
-    """Which columns take more than one value."""
-    first = tables[0][0]
-    vary = np.zeros(len(first), dtype=np.bool_)
-    for most in (64, None):  # most columns vary within a few rows and need no look at all of them
-        rest = np.flatnonzero(~vary)
-        if len(rest):
-            gaps = [np.abs(table[:most, rest] - first[rest]).max(axis=0) for table in tables]
-            vary[rest] = np.max(gaps, axis=0) > 1e-9
-    return vary
 
 
 def _split(rows: list[Rows]) -> tuple[list[Rows], list[Rows]]:

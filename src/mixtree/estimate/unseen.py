@@ -54,18 +54,21 @@ class Unseen:
         return float(np.exp(chosen - gammaln(others + n + 1.0) + gammaln(others + n - count + 1.0)))
 
 
-def single_valued(tables: list[Any]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Columns that hold a single number in all tables, and those numbers."""
+def single_valued(
+    tables: list[Any], *, tolerance: float = 0.0
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Columns that hold a single number in all tables, but for rounding, and those numbers."""
     first = _dense(tables[0][:1])[0]
     if hasattr(tables[0], "toarray"):
         low = np.min([_dense(table.min(axis=0)).ravel() for table in tables], axis=0)
         high = np.max([_dense(table.max(axis=0)).ravel() for table in tables], axis=0)
-        columns = np.flatnonzero(low == high)
+        columns = np.flatnonzero(high - low <= tolerance)
         return columns, first[columns]
     columns = np.arange(len(first))
     for most in (_FIRST, None):  # most columns vary within a few rows: no need to look at all of them
         for table in tables:
-            columns = columns[(table[:most, columns] == first[columns]).all(axis=0)]
+            gaps = np.abs(table[:most, columns] - first[columns])
+            columns = columns[(gaps <= tolerance).all(axis=0)]
     return columns, first[columns]
 
 
