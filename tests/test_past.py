@@ -45,21 +45,21 @@ def test_rounds_are_cut_as_they_were_begun(storage: MemoryStorage) -> None:
     assert later.trial((6,)).path == (6,)
 
 
-def test_outcomes_are_of_the_same_trial(storage: MemoryStorage) -> None:
+def test_evaluations_are_of_the_same_trial(storage: MemoryStorage) -> None:
     Past(storage, "s").begin(trials((0,), (1,)))
     storage.finish("s", [Outcome((0,), Evaluation(0.5))])
     past = Past(storage, "s")
     (done, pending), new = trials((0,), (1,)), trials((2,))[0]
-    known = past.outcomes([done, pending, new])
-    assert {path: outcome.evaluation.value for path, outcome in known.items()} == {(0,): 0.5}
-    assert [path in past for path in ((0,), (1,), (2,))] == [True, True, False]
+    known = past.evaluations([done, pending, new])
+    assert {path: each.value for path, each in known.items()} == {(0,): 0.5}
+    assert [path in past.round_of for path in ((0,), (1,), (2,))] == [True, True, False]
     for other in (
         trials((0,), steps=6)[0],
         Trial((0,), np.array([0.4, 0.6]), 5),
         Trial((0,), np.array([0.5, 0.5]), 5, lr_scale=0.1),
     ):
         with pytest.raises(StorageError, match=r"node \(0,\) was asked for with 5 steps"):
-            past.outcomes([other])
+            past.evaluations([other])
 
 
 def test_names_that_were_not_written_down_are_no_change(storage: MemoryStorage) -> None:

@@ -604,7 +604,7 @@ def test_a_model_that_is_not_needed_is_never_asked_for(
         for trial in trials:
             assert not trial.path or trial.path[:-1] in held
             search.tell(trial, Evaluation(draw(trial)))
-        held = {path for path in held.union(trial.path for trial in trials) if search.needed(path)}
+        held = search.needed(held.union(trial.path for trial in trials))
         assert search.best().path in held
     assert search.best().path in held
 
@@ -618,7 +618,7 @@ def test_a_growing_spread_may_call_an_older_model_back() -> None:
         for trial in search.ask():
             search.tell(trial, Evaluation(values[trial.path]))
     assert search.best().path == ()
-    assert search.needed((0,))
+    assert search.needed([(0,)])
     drive(search, values)
     assert search.best().path == (0,)
 

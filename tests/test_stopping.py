@@ -50,7 +50,7 @@ def test_it_stops_where_values_are_noise_and_commits_its_share():
     assert search.best().path == commit.path
     assert search.rule == "commit of deepest, stopped early"
     assert search.spent == sum(trial.steps for each in rounds for trial in each) < search.budget
-    assert search.needed(commit.path)
+    assert search.needed([commit.path])
 
 
 def test_it_goes_on_where_values_still_fall():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,8 +76,8 @@ class Chain(Accounted):
         stages = [[each.mixture.tolist(), each.steps, each.lr_scale, each.phase] for each in self._stages]
         return {"search": "chain", "stages": stages}
 
-    def needed(self, path: Path) -> bool:
-        return self._last is not None and path == self._last.path
+    def needed(self, paths: Iterable[Path]) -> set[Path]:
+        return set(paths).intersection(() if self._last is None else (self._last.path,))
 
 
 def fixed(mixture: ArrayLike, *, budget: int, decay: bool = False) -> Chain:

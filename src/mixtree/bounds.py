@@ -29,7 +29,11 @@ class Optimism:
 
     def bound(self, value: float, height: int) -> float:
         """How low the values in the cell of a node of this value and height might be."""
-        return value - self._scale * self._rho**height
+        return value - self.margin(height)
+
+    def margin(self, height: int) -> float:
+        """How far the bounds of this height lie below their values."""
+        return self._scale * self._rho**height
 
 
 def check_smoothness(nu: float, rho: float, optimism: float) -> None:

@@ -35,9 +35,9 @@ from mixtree.executors.base import Done, Executor, Runner, SerialExecutor, Task
 from mixtree.fingerprint import data_fingerprint, model_key, settings
 from mixtree.interrupts import Interrupts
 from mixtree.past import Past, refuse_changes
-from mixtree.search import STEP_SIZE, Search, Trial, as_node
+from mixtree.search import STEP_SIZE, Accounted, Search, Trial, as_node
 from mixtree.states import States, Upkeep
-from mixtree.storage.base import Outcome, Storage, StudyRecord
+from mixtree.storage.base import NodeStatus, Outcome, Storage, StudyRecord
 from mixtree.trainer import Evaluation, State, Trainer
 from mixtree.tree import Node, Path, Tree
 
@@ -79,20 +79,26 @@ class Loop(Generic[State]):
     ) -> None:
         self.search, self.trainer, self.storage, self.record = search, trainer, storage, record
         self.limits, self.objective, self.listeners = limits, objective, listeners
-        self.tree = Tree()
+        # The built-in searches keep a tree themselves, of the same nodes in the same order.
+        self._keeps_tree = isinstance(search, Accounted)
+        self.tree = search.tree if isinstance(search, Accounted) else Tree()
         self.charged = dict(getattr(search, "charged", {}))
         self.spent = sum(self.charged.values())
         self.warnings: list[str] = []
         self._best_value = inf
         self._may_return = getattr(search, "may_return", None)
-        self._keeps_predictions = limits.keep_predictions or getattr(search, "uses_predictions", False)
+        self._group: int | None = getattr(trainer, "group", None)
+        self._writes = getattr(storage, "keeps_rows", True)
+        # Predictions that are not stored are not told either, or a resumed study would go another way; the
+        # built-in searches that look at them say so.
+        keeps = limits.keep_predictions or getattr(search, "uses_predictions", False)
+        self._strips = not keeps and (self._writes or not self._keeps_tree)
         self._asked = Checked(search, trainer)
         self._rounds = 0
-        self._round: list[Trial] = []
         self._executor: Executor | None = None
         self._steps_run, self._seconds_run = 0, 0.0
         self._recomputed = 0
-        self._failed = 0
+        self._failed: set[Path] = set()
         self._raised = False
 
     # -- beginning ---------------------------------------------------------------------------------------
@@ -197,7 +203,9 @@ class Loop(Generic[State]):
         except TrainingError as error:
             if not self._failed:
                 raise
-            raise TrainingError(f"{error}; {self._failed} nodes failed because their worker died") from error
+            raise TrainingError(
+                f"{error}; {len(self._failed)} nodes failed because their worker died"
+            ) from error
 
     def _rounds_until_done(self, started: float, interrupts: Interrupts) -> tuple[str, list[Trial]]:
         """Why it ended, and the round that was asked for but not begun."""
@@ -208,16 +216,16 @@ class Loop(Generic[State]):
                 return FINISHED, []
             if not self._asked.trusted:
                 self._check_asked(trials)
-            outcomes = self._past.outcomes(trials)
-            if len(outcomes) < len(trials):
+            known = self._past.evaluations(trials)
+            if len(known) < len(trials):
                 if interrupts.pending:
                     raise self._interrupted()
-                if self._out_of_time(started, trials):
+                if self.limits.time_limit is not None and self._out_of_time(started, trials):
                     return "the time limit was reached", trials
                 if replaying:
                     self._upkeep.sweep(self._coming(trials))
                     replaying = False
-            self._run_round(trials, outcomes)
+            self._run_round(trials, known)
             if not replaying:
                 self._upkeep.after(trials)
 
@@ -230,7 +238,7 @@ class Loop(Generic[State]):
         """Models that the round now asked for continues, and done ones that were not asked for yet."""
         if not trials:
             return []
-        done = [path for path in self._past if path not in self.tree or path in self._untold]
+        done = [path for path in self._past.round_of if path not in self.tree or path in self._untold]
         return done + [trial.path[:-1] for trial in trials]
 
     def _out_of_time(self, started: float, trials: Sequence[Trial]) -> bool:
@@ -254,50 +262,57 @@ class Loop(Generic[State]):
             f"study {name!r} stopped after {self.spent} of {self.record.budget} steps; {how}"
         )
 
-    def _run_round(self, trials: list[Trial], known: dict[Path, Outcome]) -> None:
+    def _run_round(self, trials: list[Trial], known: dict[Path, Evaluation]) -> None:
         self._rounds += 1
-        self._round = trials
-        missing = [trial for trial in trials if trial.path not in known] if known else trials
-        fresh: dict[Path, Outcome] = {}
-        if missing:
+        told = known
+        if len(known) < len(trials):
             self._past.begin(trials)
             if self.listeners:
                 self._emit(RoundAsked(self.record.name, self._rounds, tuple(trials)))
-            fresh = self._train(missing)
+            if known:
+                told = known | self._train([trial for trial in trials if trial.path not in known])
+            else:
+                told = self._train(trials)
+        tell = self.search.tell
         for trial in trials:
-            outcome = fresh.get(trial.path)
-            self._tell(trial, outcome or known[trial.path], replayed=outcome is None)
+            tell(trial, told[trial.path])
+        if not self._keeps_tree:
+            for trial in trials:
+                self.tree.add(as_node(trial, told[trial.path]))
+        for trial in trials:
+            path = trial.path
+            if self._untold and path in self._untold:
+                self._untold.discard(path)  # it was left behind, and charged, but is asked for after all
+            else:
+                self.spent += trial.steps
+            value = told[path].value
+            if self.listeners or not self._best_value <= value < inf:
+                self._report(trial, value, replayed=path in known)
 
     def _tasks(self, trials: Sequence[Trial]) -> list[Task]:
         """The work in pieces: by the trainer's groups, never by the number of workers, where numbers could
         depend on it."""
-        group, fresh = getattr(self.trainer, "group", None), () not in self._past
-        if group is not None:
-            return [Task(piece, fresh) for piece in self._past.pieces(trials, group)]
+        fresh = () not in self._past.round_of
+        if self._group is not None:
+            return [Task(piece, fresh) for piece in self._past.pieces(trials, self._group)]
         if self.limits.workers > 1:
             return [Task((trial,), fresh) for trial in trials]
         return [Task(tuple(trials), fresh)]
 
-    def _train(self, missing: Sequence[Trial]) -> dict[Path, Outcome]:
-        wanted = {trial.path for trial in missing}
-        outcomes: dict[Path, Outcome] = {}
+    def _train(self, missing: Sequence[Trial]) -> dict[Path, Evaluation]:
+        # A group may hold nodes that are done: they are trained along, and compared with what they were.
+        wanted = None if self._group is None else {trial.path for trial in missing}
+        evaluations: dict[Path, Evaluation] = {}
         tasks, restored = self._tasks(missing), set[Path]()
         while True:
             again: dict[Path, list[Task]] = {}
-            for done in self._get_executor().run(tasks):
-                if done.lost is not None:
+            for done in (self._executor or self._start_executor()).run(tasks):
+                if done.lost is None:
+                    evaluations |= self._take(done, wanted)
+                else:
                     again.setdefault(done.lost, []).append(done.task)
-                    continue
-                fresh = []
-                for outcome in self._outcomes(done):
-                    if outcome.path in wanted:
-                        fresh.append(outcome)
-                        outcomes[outcome.path] = outcome
-                    elif done.failure is None:
-                        self._compare(outcome.path, outcome.evaluation)
-                self.storage.finish(self.record.name, fresh)
             if not again:
-                return outcomes
+                return evaluations
             if not restored.isdisjoint(again):
                 raise StorageError(
                     f"the models of nodes {sorted(restored.intersection(again))} were computed again and "
@@ -308,21 +323,34 @@ class Loop(Generic[State]):
             restored.update(again)
             tasks = [task for part in again.values() for task in part]
 
-    def _outcomes(self, done: Done) -> list[Outcome]:
-        trials = done.task.trials
-        if done.failure is not None:
+    def _take(self, done: Done, wanted: set[Path] | None) -> dict[Path, Evaluation]:
+        """What a task has measured of the wanted nodes, written down."""
+        trials, failed = done.task.trials, done.failure is not None
+        if failed:
             self._warn(f"{done.failure}; it counts as worst and the study goes on")
-            self._failed += len(trials)
-            return [Outcome(trial.path, Evaluation(inf), "failed") for trial in trials]
-        self._steps_run += sum([trial.steps for trial in trials])
-        self._seconds_run += done.seconds / self.limits.workers
-        if len(done.evaluations) != len(trials):
-            raise SearchError(f"the trainer evaluated {len(done.evaluations)} of {len(trials)} models")
-        share = done.seconds / len(trials)
-        return [
-            Outcome(trial.path, self._value(each), seconds=share)
-            for trial, each in zip(trials, done.evaluations, strict=True)
-        ]
+            self._failed.update([trial.path for trial in trials])
+            measured: Sequence[Evaluation] = [Evaluation(inf)] * len(trials)
+        else:
+            measured = done.evaluations
+            self._seconds_run += done.seconds / self.limits.workers
+            if len(measured) != len(trials):
+                raise SearchError(f"the trainer evaluated {len(measured)} of {len(trials)} models")
+        evaluations, plain = {}, self.objective is None and not self._strips
+        for trial, each in zip(trials, measured, strict=True):
+            path = trial.path
+            if not failed:
+                self._steps_run += trial.steps
+            evaluation = each if plain and isfinite(each.value) else self._value(each)
+            if wanted is None or path in wanted:
+                evaluations[path] = evaluation
+            elif not failed:
+                self._compare(path, evaluation)
+        if self._writes:
+            status: NodeStatus = "failed" if failed else "done"
+            share = done.seconds / len(trials)
+            outcomes = [Outcome(path, each, status, share) for path, each in evaluations.items()]
+            self.storage.finish(self.record.name, outcomes)
+        return evaluations
 
     def _value(self, measured: Evaluation) -> Evaluation:
         evaluation = measured
@@ -332,32 +360,26 @@ class Loop(Generic[State]):
             evaluation = self.objective(measured)
             if not isfinite(evaluation.value):
                 evaluation = replace(evaluation, value=inf)
-        if evaluation.predictions is None or self._keeps_predictions:
-            return evaluation
-        return Evaluation(evaluation.value, evaluation.standard_error)
+        if self._strips and evaluation.predictions is not None:
+            return Evaluation(evaluation.value, evaluation.standard_error)
+        return evaluation
 
-    def _tell(self, trial: Trial, outcome: Outcome, *, replayed: bool) -> None:
-        self.search.tell(trial, outcome.evaluation)
-        node = as_node(trial, outcome.evaluation)
-        if (
-            self._untold and trial.path in self._untold
-        ):  # it was left behind, and charged, but is asked for after all
-            self._untold.discard(trial.path)
-        else:
-            self.spent += trial.steps
-        self.tree.add(node)
-        if node.value < self._best_value and (self._may_return is None or self._may_return(node)):
-            self._best_value = node.value
+    def _report(self, trial: Trial, value: float, *, replayed: bool) -> None:
+        path = trial.path
+        if value < self._best_value and (self._may_return is None or self._may_return(self.tree[path])):
+            self._best_value = value
         if self.listeners:
-            self._emit(NodeEvaluated(self.record.name, node, self.spent, self._best_value, replayed))
+            self._emit(
+                NodeEvaluated(self.record.name, self.tree[path], self.spent, self._best_value, replayed)
+            )
         # A trial of step sizes is there to find out which of them diverge: no news for the user.
-        if node.value == inf and outcome.status == "done" and not replayed and node.phase != STEP_SIZE:
+        if value == inf and not replayed and path not in self._failed and trial.phase != STEP_SIZE:
             message = (
-                f"node {node.path} diverged within {node.steps} steps at {node.lr_scale:g} × the step size "
+                f"node {path} diverged within {trial.steps} steps at {trial.lr_scale:g} × the step size "
                 f"{_step_size(self.trainer)}: its loss is not finite; it counts as worst and is not expanded"
             )
             self._warn(message)
-            self._emit(NodeDiverged(self.record.name, node, message))
+            self._emit(NodeDiverged(self.record.name, self.tree[path], message))
 
     # -- what was done before ----------------------------------------------------------------------------
 
@@ -374,7 +396,7 @@ class Loop(Generic[State]):
         runner = Runner(self.trainer, self.states, seed=self.record.seed, init_seed=self.record.init_seed)
         lost, again = [path], 0
         while lost:
-            if lost[-1] not in self._past:
+            if lost[-1] not in self._past.round_of:
                 raise StorageError(f"the model of node {lost[-1]} is lost and no trial made it")
             (task,) = self._tasks([self._past.trial(lost[-1])])
             done = runner.run(task)
@@ -401,21 +423,20 @@ class Loop(Generic[State]):
 
     # -- housekeeping ------------------------------------------------------------------------------------
 
-    def _get_executor(self) -> Executor:
-        if self._executor is None:
-            seeds = {"seed": self.record.seed, "init_seed": self.record.init_seed}
-            if self.limits.workers == 1:
-                self._executor = SerialExecutor(Runner(self.trainer, self.states, **seeds))
-            else:
-                from mixtree.executors.processes import ProcessExecutor
+    def _start_executor(self) -> Executor:
+        seeds = {"seed": self.record.seed, "init_seed": self.record.init_seed}
+        if self.limits.workers == 1:
+            self._executor = SerialExecutor(Runner(self.trainer, self.states, **seeds))
+        else:
+            from mixtree.executors.processes import ProcessExecutor
 
-                self._executor = ProcessExecutor(
-                    self.trainer,
-                    self.states.on_disk(),
-                    workers=self.limits.workers,
-                    max_failures=self.limits.max_failures,
-                    **seeds,
-                )
+            self._executor = ProcessExecutor(
+                self.trainer,
+                self.states.on_disk(),
+                workers=self.limits.workers,
+                max_failures=self.limits.max_failures,
+                **seeds,
+            )
         return self._executor
 
     def close(self) -> None:

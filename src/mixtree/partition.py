@@ -51,18 +51,19 @@ def bisect(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
     >>> [half.representative.tolist() for half in halves]
     [[0.25, 0.75], [0.75, 0.25]]
     """
-    corners = _simplex(cell, "bisect").corners
-    if len(corners) < 2:
+    if not isinstance(cell, SimplexCell):
+        raise _not_cut("bisect", cell, "simplex cells", "simplex_root(K)")
+    rows, count = cell.corners, len(cell.corners)
+    if count < 2:
         return ()
-    return _bisect_few(corners) if len(corners) <= FEW_VERTICES else _bisect_many(np.asarray(corners))
-
-
-def _bisect_few(corners: NDArray[np.float64] | tuple[tuple[float, ...], ...]) -> Sequence[Cell]:
-    rows = corners if isinstance(corners, tuple) else tuple(map(tuple, corners.tolist()))
-    edges = _edges(len(rows))
+    if count > FEW_VERTICES:
+        return _bisect_many(np.asarray(rows))
+    if not isinstance(rows, tuple):
+        rows = tuple(map(tuple, rows.tolist()))
+    edges = _edges(count)
     lengths = [dist(rows[i], rows[j]) for i, j in edges]
     least = max(lengths) * (1.0 - 0.5 * _TIE)
-    i, j = next(compress(edges, [length >= least for length in lengths]))
+    i, j = next(compress(edges, map(least.__le__, lengths)))
     one, two = rows[i], rows[j]
     middle = tuple([0.5 * (a + b) for a, b in zip(one, two, strict=True)])
     if middle in (one, two):
@@ -102,7 +103,9 @@ def delaunay(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
     >>> len(delaunay(SimplexCell(np.eye(4))))
     4
     """
-    vertices = _simplex(cell, "delaunay").vertices
+    if not isinstance(cell, SimplexCell):
+        raise _not_cut("delaunay", cell, "simplex cells", "simplex_root(K)")
+    vertices = cell.vertices
     if len(vertices) < 2:
         return ()
     centroid = cell.representative
@@ -125,9 +128,7 @@ def halve(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
     True
     """
     if not isinstance(cell, BoxCell):
-        raise InputError(
-            f"the partition 'halve' cuts box cells, not {type(cell).__name__}; start from box_root(K)"
-        )
+        raise _not_cut("halve", cell, "box cells", "box_root(K)")
     at = cell.representative
     open_axes = np.flatnonzero((cell.lower < at) & (at < cell.upper))
     if len(open_axes) < 2:  # α sums to 1: a single free coordinate is not free
@@ -144,10 +145,7 @@ def halve_polytope(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
     For faithful comparison with at most five sources; ``halve`` is the one for everyday use.
     """
     if not isinstance(cell, PolytopeCell):
-        raise InputError(
-            f"the partition 'halve_polytope' cuts polytope cells, not {type(cell).__name__}; "
-            "start from polytope_root(K)"
-        )
+        raise _not_cut("halve_polytope", cell, "polytope cells", "polytope_root(K)")
     vertices = cell.vertices
     if vertices.shape[1] > _POLYTOPE_SOURCES:
         raise InputError(
@@ -206,12 +204,8 @@ def _nonnegative(points: NDArray[np.float64]) -> NDArray[np.float64]:
     return normalised
 
 
-def _simplex(cell: Cell, name: str) -> SimplexCell:
-    if not isinstance(cell, SimplexCell):
-        raise InputError(
-            f"{name!r} cuts simplex cells, not {type(cell).__name__}; start from simplex_root(K)"
-        )
-    return cell
+def _not_cut(name: str, cell: Cell, cuts: str, root: str) -> InputError:
+    return InputError(f"the partition {name!r} cuts {cuts}, not {type(cell).__name__}; start from {root}")
 
 
 def simplex_root(

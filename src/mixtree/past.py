@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from mixtree.errors import StorageError
 from mixtree.fingerprint import differences
 from mixtree.search import Search, Trial, as_node
 from mixtree.storage.base import NodeRecord, Outcome, Storage, StudyRecord
+from mixtree.trainer import Evaluation
 from mixtree.tree import Node, Path
 
 
@@ -48,30 +49,25 @@ class Past:
 
     def __init__(self, storage: Storage, name: str) -> None:
         self._storage, self._name = storage, name
+        self._writes = getattr(storage, "keeps_rows", True)
         self._records = {record.trial.path: record for record in storage.nodes(name)}
         self._rounds: dict[int, list[Trial]] = {}
-        self._round_of: dict[Path, int] = {}
+        self.round_of: dict[Path, int] = {}
+        """The number of the round of every node that was begun, in this process or before."""
         for record in self._records.values():
             self._rounds.setdefault(record.round, []).append(record.trial)
-            self._round_of[record.trial.path] = record.round
+            self.round_of[record.trial.path] = record.round
         self._next = max(self._rounds, default=-1) + 1
 
     def __bool__(self) -> bool:
         return bool(self._records)
 
-    def __contains__(self, path: Path) -> bool:
-        """Was it begun, in this process or before?"""
-        return path in self._round_of
-
-    def __iter__(self) -> Iterator[Path]:
-        return iter(self._round_of)
-
-    def outcomes(self, trials: Sequence[Trial]) -> dict[Path, Outcome]:
-        """What came of these trials in an earlier process, of those that are done."""
+    def evaluations(self, trials: Sequence[Trial]) -> dict[Path, Evaluation]:
+        """What these trials were measured at in an earlier process, of those that are done."""
         if not self._records:
             return {}
         known = {trial.path: self._outcome(trial) for trial in trials}
-        return {path: outcome for path, outcome in known.items() if outcome is not None}
+        return {path: outcome.evaluation for path, outcome in known.items() if outcome is not None}
 
     def _outcome(self, trial: Trial) -> Outcome | None:
         record = self._records.get(trial.path)
@@ -88,26 +84,29 @@ class Past:
 
     def begin(self, trials: Sequence[Trial]) -> None:
         """Write down, in one transaction, those trials of a round that were not written down before."""
-        known = self._round_of if self._records else ()
-        fresh = [trial for trial in trials if trial.path not in known]
-        if fresh:
-            # A number of its own: at a raised budget a round may get company that was not trained with it.
-            number = self._next
+        fresh = list(trials)
+        if self._records:
+            fresh = [trial for trial in trials if trial.path not in self.round_of]
+        if not fresh:
+            return
+        # A number of its own: at a raised budget a round may get company that was not trained with it.
+        number, round_of = self._next, self.round_of
+        if self._writes:
             self._storage.begin_round(self._name, number, fresh)
-            self._rounds[number] = fresh
-            for trial in fresh:
-                self._round_of[trial.path] = number
-            self._next += 1
+        self._rounds[number] = fresh
+        for trial in fresh:
+            round_of[trial.path] = number
+        self._next = number + 1
 
     def trial(self, path: Path) -> Trial:
         """The trial of a path."""
-        return next(trial for trial in self._rounds[self._round_of[path]] if trial.path == path)
+        return next(trial for trial in self._rounds[self.round_of[path]] if trial.path == path)
 
     def pieces(self, trials: Sequence[Trial], size: int) -> list[tuple[Trial, ...]]:
         """The rounds of these trials as they were begun, cut into pieces; those that hold one of them."""
         wanted = {trial.path for trial in trials}
         pieces = []
-        for number in dict.fromkeys(self._round_of[trial.path] for trial in trials):
+        for number in dict.fromkeys(self.round_of[trial.path] for trial in trials):
             together = self._rounds[number]
             for at in range(0, len(together), size):
                 piece = tuple(together[at : at + size])
@@ -137,7 +136,7 @@ class Past:
                 if record.outcome is None:  # begun and never finished: asked for again it begins anew
                     path = record.trial.path
                     del self._records[path]
-                    self._rounds[self._round_of.pop(path)].remove(record.trial)
+                    self._rounds[self.round_of.pop(path)].remove(record.trial)
         nodes = [as_node(each.trial, each.outcome.evaluation) for each in old if each.outcome]
         if nodes:
             adopt(nodes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf, isfinite
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -41,8 +41,8 @@ class Search(Protocol):
     A search is deterministic: the same tells give the same asks. That is what makes a study resumable.
     What only some searches have is optional, found by name:
 
-    - ``needed(path) -> bool`` — may a later trial continue, or ``best`` return, that model? A study keeps all
-      models of a search without it.
+    - ``needed(paths) -> set`` — those of these paths whose models a later trial may continue, or ``best``
+      return. A study keeps all models of a search without it.
     - ``budget``, ``rule`` — for reports; ``charged`` — steps spent before the first round, by purpose.
     - ``describe()`` — the settings that decide what is asked, as plain data; part of a study's fingerprint.
     - ``adopt(nodes)`` — take over nodes of an earlier run with a smaller budget: charged, not asked again.
@@ -91,20 +91,22 @@ class Ledger:
         self.spent = 0
         self.tree = Tree()
         self.adopted: dict[Path, Node] = {}
-        self._out: dict[
-            Path, Node | None
-        ] = {}  # the round's trials as they were asked for; what came of them
+        # The round's trials in the order in which they were asked for; what came of them.
+        self._out: dict[Path, Node | None] = {}
         self._missing = 0
 
     def hand_out(self, trials: list[Trial]) -> list[Trial]:
         """Charge a round and remember that it is out."""
-        charged = [trial for trial in trials if not self._is_paid(trial)] if self.adopted else trials
-        cost = sum([trial.steps for trial in charged])
+        cost, out, adopted = 0, self._out, self.adopted
+        for trial in trials:
+            out[trial.path] = None
+            if not adopted or not self._is_paid(trial):
+                cost += trial.steps
         if self.spent + cost > self.budget:
+            out.clear()
             raise SearchError(f"a round of {cost} steps does not fit: {self.spent} of {self.budget} spent")
         self.spent += cost
-        self._out = dict.fromkeys([trial.path for trial in trials])
-        self._missing = len(self._out)
+        self._missing = len(out)
         return trials
 
     def adopt(self, nodes: Sequence[Node]) -> None:
@@ -137,7 +139,7 @@ class Ledger:
         nodes = [node for node in self._out.values() if node is not None]
         self._out = {}
         for node in nodes:
-            self.tree.add(node)
+            self.tree[node.path] = node
         return nodes
 
     @property
@@ -272,10 +274,11 @@ class TreeSearch(Accounted):
         if self._stage == "root":
             self._stage = "grow"
             if trials := self._ask_root():
-                return self._hand_out(trials)
+                self._searched = sum(trial.steps for trial in trials)
+                return self._ledger.hand_out(trials)
         if self._stage == "grow":
             if trials := self._ask_expansions():
-                return self._hand_out(trials)
+                return self._ledger.hand_out(trials)
             self._stage = "commit"
         if self._stage == "commit":
             self._stage = "done"
@@ -287,24 +290,40 @@ class TreeSearch(Accounted):
         for node in self._ledger.record(trial, evaluation):
             if node.phase == "commit":
                 self._committed = None if node.diverged else node
-            elif isfinite(node.value):
-                self._absorb(node)
-            else:
-                self._cells.pop(node.path, None)
+                continue
+            path, value, height = node.path, node.value, len(node.path)
+            cell = self._cells.pop(path, None)
+            if value == inf:
+                continue
+            if value < self._lowest:
+                self._lowest = value
+            if value > self._highest:
+                self._highest = value
+            leader = self._leaders.get(height)
+            if leader is None or value < leader.value:
+                self._leaders[height] = node
+                if height > self._deepest:
+                    self._deepest = height
+            if cell is not None:
+                self._frontier.push(path, value, cell)
 
     def best(self) -> Node:
         return self._committed or self._chosen()
 
-    def needed(self, path: Path) -> bool:
-        """May a later trial continue this node's model, at a raised budget too, or may it be returned?"""
-        if path in self._frontier.paths or path in self._given_up:
-            return True
-        if self._committed is not None and path == self._committed.path:
-            return True
-        if isinstance(self._nu, str) and self._returns == "best":
+    def needed(self, paths: Iterable[Path]) -> set[Path]:
+        """Whose model may a later trial continue, at a raised budget too, or which may be returned?"""
+        asked, leaders = set(paths), self._leaders
+        found = asked & self._frontier.paths
+        if self._given_up:
+            found |= asked & self._given_up
+        if self._committed is not None:
+            found |= asked & {self._committed.path}
+        if self._returns == "best" and isinstance(self._nu, str):
             # A growing ν may make any height's best node the chosen one.
-            return any(path == node.path for node in self._leaders.values())
-        return bool(self._leaders) and path == self._chosen().path
+            found |= asked & {node.path for node in leaders.values()}
+        elif leaders:
+            found |= asked & {self._chosen().path}
+        return found
 
     def adopt(self, nodes: Sequence[Node]) -> None:
         """Take over nodes of an earlier run with a smaller budget: charged, never expanded by themselves."""
@@ -313,25 +332,6 @@ class TreeSearch(Accounted):
     def describe(self) -> dict[str, Any]:
         """The settings that decide what is asked; not the budget, which may be raised."""
         return dict(self._settings)
-
-    def _absorb(self, node: Node) -> None:
-        path, value, height = node.path, node.value, len(node.path)
-        if value < self._lowest:
-            self._lowest = value
-        if value > self._highest:
-            self._highest = value
-        leader = self._leaders.get(height)
-        if leader is None or value < leader.value:
-            self._leaders[height] = node
-            if height > self._deepest:
-                self._deepest = height
-        cell = self._cells.pop(path, None)
-        if cell is not None:
-            self._frontier.push(path, value, cell)
-
-    def _hand_out(self, trials: list[Trial]) -> list[Trial]:
-        self._searched += sum([trial.steps for trial in trials])
-        return self._ledger.hand_out(trials)
 
     def _ask_root(self) -> list[Trial]:
         root = self._cells[()]
@@ -349,12 +349,16 @@ class TreeSearch(Accounted):
         if isinstance(self._nu, str):
             self._frontier.optimism = Optimism(self.nu, self._rho, optimism=self._optimism)
         trials: list[Trial] = []
+        ledger, searched = self._ledger, self._searched
         # Adopted nodes are charged against the budget, but the search's own share is for its own nodes.
-        left = min(self._search_budget - self._searched, self.budget - self.spent)
+        limit = min(self._search_budget, ledger.budget - ledger.spent + searched)
         for _ in range(self._width):
-            expansion = self._best_affordable(left)
-            left -= sum([trial.steps for trial in expansion])
+            expansion = self._best_affordable(limit - searched)
+            if not expansion:
+                break
+            searched += len(expansion) * expansion[0].steps
             trials += expansion
+        self._searched = searched
         return trials
 
     def _best_affordable(self, left: int) -> list[Trial]:
@@ -366,7 +370,7 @@ class TreeSearch(Accounted):
             if isinstance(cost, Infeasible) or 2 * cost > left:
                 self._given_up.update([path, *self._frontier.drop(len(path))])
                 continue
-            children = self._split(path, cell)
+            children = self._split(path, cell) if self._random else self._partition(cell, 0)
             if children and len(children) * cost <= left:
                 return self._expand(path, children, cost)
             if children:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
+from collections.abc import Iterable, Sequence
 from operator import add
 from typing import Protocol, runtime_checkable
 
@@ -96,7 +95,10 @@ class SimplexCell:
         corners, count = self.corners, len(self.corners)
         if count <= FEW_VERTICES:
             # Not sum(), which rounds otherwise from Python 3.12 on: these are numpy's additions, bit for bit.
-            return np.array([reduce(add, column) / count for column in zip(*corners, strict=True)])
+            total: Iterable[float] = corners[0]
+            for row in corners[1:]:
+                total = map(add, total, row)
+            return np.array([weight / count for weight in total])
         # add.reduce is what mean() ends in, without its 5 µs of checks: this runs once per node.
         mean: Mixture = np.add.reduce(corners, axis=0) / count
         return mean

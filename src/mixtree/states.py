@@ -52,20 +52,20 @@ class States(Generic[State]):
         if kept is not None:
             self._recent.move_to_end(path)
             return kept[0]
-        store = self._store_of(path)
-        if store is None:
+        if self.checkpoints is None and path not in self._spilled:
             raise CheckpointError(f"the model of node {path} is not in memory and there are no checkpoints")
-        arrays = store.read(path)
+        arrays = (self.checkpoints or self._spill()).read(path)
         state = self._trainer.load(arrays)
         self._remember(path, state, sum(array.nbytes for array in arrays.values()))
         return state
 
     def drop(self, path: Path) -> None:
         """Forget a model, on disk too."""
-        self._forget(path)
-        store = self._store_of(path)
-        if store is not None:
-            store.delete(path)
+        kept = self._recent.pop(path, None)
+        if kept is not None:
+            self._bytes -= kept[1]
+        if self.checkpoints is not None or path in self._spilled:
+            (self.checkpoints or self._spill()).delete(path)
             self._spilled.discard(path)
 
     def keep_only(self, paths: Iterable[Path]) -> None:
@@ -99,14 +99,9 @@ class States(Generic[State]):
         self._sizes[len(path)] = size
         return size
 
-    def _store_of(self, path: Path) -> Checkpoints | None:
-        if self.checkpoints is not None:
-            return self.checkpoints
-        return self._spill() if path in self._spilled else None
-
     def _remember(self, path: Path, state: State, size: int) -> None:
         if path in self._recent:
-            self._forget(path)
+            self._bytes -= self._recent.pop(path)[1]
         self._recent[path] = (state, size)
         self._bytes += size
         while self._bytes > self._limit and len(self._recent) > 1:
@@ -115,11 +110,6 @@ class States(Generic[State]):
             if self.checkpoints is None and oldest not in self._spilled:
                 self._spill().write(oldest, self._trainer.save(old))
                 self._spilled.add(oldest)
-
-    def _forget(self, path: Path) -> None:
-        kept = self._recent.pop(path, None)
-        if kept is not None:
-            self._bytes -= kept[1]
 
     def _spill(self) -> Checkpoints:
         from mixtree.storage.checkpoints import Checkpoints
@@ -136,7 +126,7 @@ class Upkeep:
     def __init__(self, states: States[Any], search: Search, tree: Tree, *, keep_all: bool) -> None:
         self._states, self._tree = states, tree
         self._needed = None if keep_all else getattr(search, "needed", None)
-        self._kept: set[Path] = set()  # expanded, but the best so far
+        self._expanded: set[Path] = set()  # and kept: the best so far
 
     def after(self, trials: Sequence[Trial]) -> None:
         """Drop what a round has made useless."""
@@ -144,27 +134,21 @@ class Upkeep:
             return
         # Only this round's nodes and their parents can be, and the few that were kept as the best so far:
         # looking at every model in every round would be quadratic.
-        paths = [trial.path for trial in trials]
-        self._kept.update([path[:-1] for path in paths])
-        self._kept -= self.drop_useless([*paths, *self._kept])
-
-    def drop_useless(self, paths: Iterable[Path]) -> set[Path]:
-        """Drop those models that no later trial can continue and that cannot be returned; which they were."""
-        needed = self._needed
-        if needed is None:
-            return set()
-        useless = set()
-        for path in paths:
-            if not needed(path) and path in self._tree:
-                self._states.drop(path)
-                useless.add(path)
-        return useless
+        expanded, asked = self._expanded, set()
+        for trial in trials:
+            path = trial.path
+            asked.add(path)
+            expanded.add(path[:-1])
+        asked |= expanded
+        useless = asked - self._needed(asked)
+        for path in useless:
+            self._states.drop(path)
+        expanded -= useless
 
     def sweep(self, also: Iterable[Path]) -> None:
         """Drop all models but the needed ones and these, with what killed processes left behind."""
-        needed = self._needed
-        if needed is None:
+        if self._needed is None:
             return
-        kept = {path for path in self._tree if needed(path)}
+        kept = self._needed(self._tree)
         self._states.keep_only(kept.union(also))
-        self._kept = kept.intersection(path[:-1] for path in self._tree)
+        self._expanded = kept.intersection(path[:-1] for path in self._tree)

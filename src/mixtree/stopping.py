@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mixtree.errors import InputError
@@ -114,9 +114,10 @@ class EarlyStop:
     def best(self) -> Node:
         return self._committed or self._search.best()
 
-    def needed(self, path: Path) -> bool:
-        """May a later trial continue this node's model, or may it be returned?"""
-        return path == self._own or self._search.needed(path)
+    def needed(self, paths: Iterable[Path]) -> set[Path]:
+        """Whose model may a later trial continue, or which may be returned?"""
+        asked = set(paths)
+        return self._search.needed(asked) | asked.intersection(() if self._own is None else (self._own,))
 
     def adopt(self, nodes: Sequence[Node]) -> None:
         """Take over nodes of an earlier run with a smaller budget."""

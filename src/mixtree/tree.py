@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 from math import inf, isfinite
 
@@ -35,44 +34,29 @@ class Node:
         return not isfinite(self.value)
 
 
-class Tree(Mapping[Path, Node]):
-    """All evaluated nodes in the order in which they were evaluated."""
-
-    def __init__(self) -> None:
-        self._nodes: dict[Path, Node] = {}
+class Tree(dict[Path, Node]):
+    """All evaluated nodes by their paths, in the order in which they were evaluated."""
 
     def add(self, node: Node) -> None:
-        self._nodes[node.path] = node
-
-    def __contains__(self, path: object) -> bool:
-        return path in self._nodes
-
-    def __getitem__(self, path: Path) -> Node:
-        return self._nodes[path]
-
-    def __iter__(self) -> Iterator[Path]:
-        return iter(self._nodes)
-
-    def __len__(self) -> int:
-        return len(self._nodes)
+        self[node.path] = node
 
     @property
     def spent(self) -> dict[str, int]:
         """Steps by phase."""
         phases: Counter[str] = Counter()
-        for node in self._nodes.values():
+        for node in self.values():
             phases[node.phase] += node.steps
         return dict(phases)
 
     @property
     def depth(self) -> int:
         """Greatest height of a node."""
-        return max((len(path) for path in self._nodes), default=0)
+        return max((len(path) for path in self), default=0)
 
     def lineage(self, path: Path) -> list[Node]:
         """The evaluated nodes from the root to this path: what the model there was trained on, in order."""
         prefixes = (path[:height] for height in range(len(path) + 1))
-        return [self._nodes[prefix] for prefix in prefixes if prefix in self._nodes]
+        return [self[prefix] for prefix in prefixes if prefix in self]
 
 
 class Frontier:
@@ -84,6 +68,7 @@ class Frontier:
 
     def __init__(self, optimism: Optimism) -> None:
         self._optimism = optimism
+        self._margins: list[float] = []  # by height: how far a bound lies below its value
         self._heaps: list[list[tuple[float, int, Path, Cell]]] = []  # by height
         self._bounds: list[float] = []  # of every height's best leaf; +inf without leaves
         self._created = 0
@@ -97,17 +82,22 @@ class Frontier:
     @optimism.setter
     def optimism(self, changed: Optimism) -> None:
         self._optimism = changed
-        self._bounds = [self._bound(height) for height in range(len(self._heaps))]
+        self._margins = [changed.margin(height) for height in range(len(self._heaps))]
+        self._bounds = [
+            heap[0][0] - margin if heap else inf
+            for heap, margin in zip(self._heaps, self._margins, strict=True)
+        ]
 
     def push(self, path: Path, value: float, cell: Cell) -> None:
         height = len(path)
         while height >= len(self._heaps):
+            self._margins.append(self._optimism.margin(len(self._heaps)))
             self._heaps.append([])
             self._bounds.append(inf)
         heap, leaf = self._heaps[height], (value, self._created, path, cell)
         heappush(heap, leaf)
         if heap[0] is leaf:
-            self._bounds[height] = self._optimism.bound(value, height)
+            self._bounds[height] = value - self._margins[height]
         self._created += 1
         self.paths.add(path)
 
@@ -115,9 +105,11 @@ class Frontier:
         """Take the leaf of smallest bound; ties go to the smaller height, then to the older leaf."""
         if not self.paths:
             return None
-        height = self._bounds.index(min(self._bounds))
-        _, _, path, cell = heappop(self._heaps[height])
-        self._bounds[height] = self._bound(height)
+        bounds = self._bounds
+        height = bounds.index(min(bounds))
+        heap = self._heaps[height]
+        _, _, path, cell = heappop(heap)
+        bounds[height] = heap[0][0] - self._margins[height] if heap else inf
         self.paths.remove(path)
         return path, cell
 
@@ -133,7 +125,3 @@ class Frontier:
     def heights(self) -> list[int]:
         """Those that have leaves."""
         return [height for height, heap in enumerate(self._heaps) if heap]
-
-    def _bound(self, height: int) -> float:
-        heap = self._heaps[height]
-        return self._optimism.bound(heap[0][0], height) if heap else inf

@@ -55,14 +55,17 @@ class Runner(Generic[State]):
     def run(self, task: Task) -> Done:
         """Train a task's trials from their parents' models and keep the new ones."""
         started = time.perf_counter()
-        jobs = []
+        jobs: list[Job[State]] = []
+        before: Path = ()
         for trial in task.trials:
-            try:
-                parent = self.parent(trial.path, fresh=task.fresh)
-            except CheckpointError:
-                return Done(task, lost=trial.path[:-1])
-            seed = derive_seed(self.seed, trial.path)
-            jobs.append(Job(parent, trial.mixture, trial.steps, seed, trial.lr_scale))
+            path = trial.path
+            if not before or path[:-1] != before:  # else a sibling, which continues the same model
+                before = path[:-1]
+                try:
+                    parent = self.parent(path, fresh=task.fresh)
+                except CheckpointError:
+                    return Done(task, lost=before)
+            jobs.append(Job(parent, trial.mixture, trial.steps, derive_seed(self.seed, path), trial.lr_scale))
         states = self.trainer.train(jobs)
         evaluations = self.trainer.evaluate(states)
         for trial, state in zip(task.trials, states, strict=True):
@@ -85,7 +88,7 @@ class SerialExecutor(Generic[State]):
         self._runner = runner
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Done]:
-        return (self._runner.run(task) for task in tasks)
+        return map(self._runner.run, tasks)
 
     def close(self) -> None:
         """Nothing to let go of."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from math import isfinite
@@ -115,11 +115,11 @@ class Peer(Accounted, ABC):
             raise SearchError("nothing has been evaluated yet: ask, train and tell first")
         return node
 
-    def needed(self, path: Path) -> bool:
-        """Is it continued by the next round, or may it be continued later or returned?"""
-        if any(trial.path[:-1] == path for trial in self._round):
-            return True
-        return any(node is not None and node.path == path for node in (self._last, self._lowest))
+    def needed(self, paths: Iterable[Path]) -> set[Path]:
+        """Which are continued by the next round, or may be continued later or returned?"""
+        coming = [trial.path[:-1] for trial in self._round]
+        best = [node.path for node in (self._last, self._lowest) if node is not None]
+        return set(paths).intersection(coming + best)
 
     def describe(self) -> dict[str, Any]:
         """The settings that decide what is asked, apart from the budget."""

@@ -82,7 +82,8 @@ class Storage(Protocol):
     """A place for studies. Every method is one transaction; ``lock`` keeps a study to one process.
 
     Optional, found by name: ``where`` — the place, for messages; ``lasting = False`` — nobody can resume from
-    it, so that a study need not take the fingerprint of its data.
+    it, so that a study need not take the fingerprint of its data; ``keeps_rows = False`` — rounds and
+    outcomes are not written down at all.
     """
 
     def create(self, record: StudyRecord) -> None:

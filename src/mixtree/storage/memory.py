@@ -96,7 +96,7 @@ class MemoryStorage:
 class ScratchStorage(MemoryStorage):
     """For one run that nobody will resume: nodes are not written down at all."""
 
-    lasting = False
+    lasting = keeps_rows = False
 
     def begin_round(self, name: str, number: int, trials: Sequence[Trial]) -> None:
         """Nothing to write."""
