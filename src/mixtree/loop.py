@@ -273,21 +273,19 @@ class Loop(Generic[State]):
                 told = known | self._train([trial for trial in trials if trial.path not in known])
             else:
                 told = self._train(trials)
-        tell = self.search.tell
-        for trial in trials:
-            tell(trial, told[trial.path])
-        if not self._keeps_tree:
-            for trial in trials:
-                self.tree.add(as_node(trial, told[trial.path]))
+        tell, best, loud = self.search.tell, self._best_value, bool(self.listeners)
         for trial in trials:
             path = trial.path
+            evaluation = told[path]
+            tell(trial, evaluation)
+            if not self._keeps_tree:
+                self.tree.add(as_node(trial, evaluation))
             if self._untold and path in self._untold:
                 self._untold.discard(path)  # it was left behind, and charged, but is asked for after all
             else:
                 self.spent += trial.steps
-            value = told[path].value
-            if self.listeners or not self._best_value <= value < inf:
-                self._report(trial, value, replayed=path in known)
+            if loud or not best <= evaluation.value < inf:
+                self._report(as_node(trial, evaluation), replayed=path in known)
 
     def _tasks(self, trials: Sequence[Trial]) -> list[Task]:
         """The work in pieces: by the trainer's groups, never by the number of workers, where numbers could
@@ -303,7 +301,8 @@ class Loop(Generic[State]):
         # A group may hold nodes that are done: they are trained along, and compared with what they were.
         wanted = None if self._group is None else {trial.path for trial in missing}
         evaluations: dict[Path, Evaluation] = {}
-        tasks, restored = self._tasks(missing), set[Path]()
+        restored: set[Path] = set()
+        tasks = self._tasks(missing)
         while True:
             again: dict[Path, list[Task]] = {}
             for done in (self._executor or self._start_executor()).run(tasks):
@@ -336,8 +335,8 @@ class Loop(Generic[State]):
             if len(measured) != len(trials):
                 raise SearchError(f"the trainer evaluated {len(measured)} of {len(trials)} models")
         evaluations, plain = {}, self.objective is None and not self._strips
-        for trial, each in zip(trials, measured, strict=True):
-            path = trial.path
+        for at, trial in enumerate(trials):
+            path, each = trial.path, measured[at]
             if not failed:
                 self._steps_run += trial.steps
             evaluation = each if plain and isfinite(each.value) else self._value(each)
@@ -364,22 +363,19 @@ class Loop(Generic[State]):
             return Evaluation(evaluation.value, evaluation.standard_error)
         return evaluation
 
-    def _report(self, trial: Trial, value: float, *, replayed: bool) -> None:
-        path = trial.path
-        if value < self._best_value and (self._may_return is None or self._may_return(self.tree[path])):
-            self._best_value = value
+    def _report(self, node: Node, *, replayed: bool) -> None:
+        if node.value < self._best_value and (self._may_return is None or self._may_return(node)):
+            self._best_value = node.value
         if self.listeners:
-            self._emit(
-                NodeEvaluated(self.record.name, self.tree[path], self.spent, self._best_value, replayed)
-            )
+            self._emit(NodeEvaluated(self.record.name, node, self.spent, self._best_value, replayed))
         # A trial of step sizes is there to find out which of them diverge: no news for the user.
-        if value == inf and not replayed and path not in self._failed and trial.phase != STEP_SIZE:
+        if node.diverged and not replayed and node.path not in self._failed and node.phase != STEP_SIZE:
             message = (
-                f"node {path} diverged within {trial.steps} steps at {trial.lr_scale:g} × the step size "
+                f"node {node.path} diverged within {node.steps} steps at {node.lr_scale:g} × the step size "
                 f"{_step_size(self.trainer)}: its loss is not finite; it counts as worst and is not expanded"
             )
             self._warn(message)
-            self._emit(NodeDiverged(self.record.name, self.tree[path], message))
+            self._emit(NodeDiverged(self.record.name, node, message))
 
     # -- what was done before ----------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations, compress
+from itertools import combinations
 from math import dist
 
 import numpy as np
@@ -60,16 +60,24 @@ def bisect(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
         return _bisect_many(np.asarray(rows))
     if not isinstance(rows, tuple):
         rows = tuple(map(tuple, rows.tolist()))
-    edges = _edges(count)
-    lengths = [dist(rows[i], rows[j]) for i, j in edges]
-    least = max(lengths) * (1.0 - 0.5 * _TIE)
-    i, j = next(compress(edges, map(least.__le__, lengths)))
+    # Plain loops: right after a training every other function that is called has to be fetched again.
+    edges, lengths, longest = _edges(count), [], 0.0
+    for i, j in edges:
+        length = dist(rows[i], rows[j])
+        lengths.append(length)
+        if length > longest:
+            longest = length
+    least, first = longest * (1.0 - 0.5 * _TIE), 0
+    while lengths[first] < least:
+        first += 1
+    i, j = edges[first]
     one, two = rows[i], rows[j]
     middle = tuple([0.5 * (a + b) for a, b in zip(one, two, strict=True)])
     if middle in (one, two):
         return ()
-    left, right = (*rows[:i], middle, *rows[i + 1 :]), (*rows[:j], middle, *rows[j + 1 :])
-    return SimplexCell(left), SimplexCell(right)
+    left, right = list(rows), list(rows)
+    left[i] = right[j] = middle
+    return SimplexCell(tuple(left)), SimplexCell(tuple(right))
 
 
 @cache

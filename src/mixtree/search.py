@@ -91,22 +91,20 @@ class Ledger:
         self.spent = 0
         self.tree = Tree()
         self.adopted: dict[Path, Node] = {}
-        # The round's trials in the order in which they were asked for; what came of them.
-        self._out: dict[Path, Node | None] = {}
-        self._missing = 0
+        self._out: dict[Path, int] = {}  # trials that are out, and their places in the round
+        self._round: list[Any] = []  # the round's nodes, each in its place once it has arrived
 
     def hand_out(self, trials: list[Trial]) -> list[Trial]:
         """Charge a round and remember that it is out."""
-        cost, out, adopted = 0, self._out, self.adopted
-        for trial in trials:
-            out[trial.path] = None
+        cost, out, adopted = 0, {}, self.adopted
+        for place, trial in enumerate(trials):
+            out[trial.path] = place
             if not adopted or not self._is_paid(trial):
                 cost += trial.steps
         if self.spent + cost > self.budget:
-            out.clear()
             raise SearchError(f"a round of {cost} steps does not fit: {self.spent} of {self.budget} spent")
         self.spent += cost
-        self._missing = len(out)
+        self._out, self._round = out, [None] * len(trials)
         return trials
 
     def adopt(self, nodes: Sequence[Node]) -> None:
@@ -121,31 +119,28 @@ class Ledger:
         return node is not None and node.steps == trial.steps
 
     def check_ready(self) -> None:
-        if self._missing:
-            raise SearchError(f"tell the outcome of {self._missing} trials before asking for the next round")
+        if self._out:
+            raise SearchError(f"tell the outcome of {len(self._out)} trials before asking for the next round")
 
     def record(self, trial: Trial, evaluation: Evaluation) -> list[Node]:
         """The round's nodes, in the order they were asked for, once its last outcome has arrived; else none.
 
         So nothing depends on the order of arrival.
         """
-        path = trial.path
-        if self._out.get(path, trial) is not None:
-            raise SearchError(f"trial {path} was not asked for, or was told before")
-        self._out[path] = as_node(trial, evaluation)
-        self._missing -= 1
-        if self._missing:
+        place = self._out.pop(trial.path, None)
+        if place is None:
+            raise SearchError(f"trial {trial.path} was not asked for, or was told before")
+        self._round[place] = as_node(trial, evaluation)
+        if self._out:
             return []
-        nodes = [node for node in self._out.values() if node is not None]
-        self._out = {}
-        for node in nodes:
+        for node in self._round:
             self.tree[node.path] = node
-        return nodes
+        return self._round
 
     @property
     def settled(self) -> bool:
         """No trial is out."""
-        return not self._missing
+        return not self._out
 
 
 class Accounted:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from operator import index
+from struct import Struct
 
 from mixtree.errors import InputError
+
+_NO_KEY = blake2b(digest_size=8)
+_AS_NUMBER = Struct("<Q").unpack
 
 TRAIN, INIT, SPLIT = 0, 1, 2
 """What a stream is for: a node's training, the initial model, the cut of a node's cell."""
@@ -32,5 +36,7 @@ def derive_seed(seed: int, path: tuple[int, ...] = (), purpose: int = TRAIN) -> 
     """
     number = seed if type(seed) is int and seed >= 0 else check_seed(seed)
     # A hash of the whole key: streams of different keys are unrelated, and it costs a microsecond.
-    key = f"{number}:{purpose}:{path}".encode()
-    return int.from_bytes(blake2b(key, digest_size=8).digest(), "little")
+    key = _NO_KEY.copy()
+    key.update(b"%d:%d:%a" % (number, purpose, path))
+    (derived,) = _AS_NUMBER(key.digest())
+    return int(derived)

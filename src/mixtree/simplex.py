@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from operator import add
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -95,10 +94,13 @@ class SimplexCell:
         corners, count = self.corners, len(self.corners)
         if count <= FEW_VERTICES:
             # Not sum(), which rounds otherwise from Python 3.12 on: these are numpy's additions, bit for bit.
-            total: Iterable[float] = corners[0]
-            for row in corners[1:]:
-                total = map(add, total, row)
-            return np.array([weight / count for weight in total])
+            weights = []
+            for column in zip(*corners, strict=True):
+                total = 0.0
+                for weight in column:
+                    total += weight
+                weights.append(total / count)
+            return np.array(weights)
         # add.reduce is what mean() ends in, without its 5 µs of checks: this runs once per node.
         mean: Mixture = np.add.reduce(corners, axis=0) / count
         return mean

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
 MEMORY_LIMIT = 256 * 2**20
 """Bytes of models that a study keeps in memory; more go to disk, into a temporary folder if need be."""
+_FILLED = 0.75  # of the memory, when room has been made
 
 
 class States(Generic[State]):
@@ -27,7 +27,7 @@ class States(Generic[State]):
     ) -> None:
         self.checkpoints = checkpoints
         self._trainer, self._limit = trainer, MEMORY_LIMIT if limit is None else limit
-        self._recent: OrderedDict[Path, tuple[State, int]] = OrderedDict()
+        self._recent: dict[Path, tuple[State, int]] = {}  # the least recently used first
         self._bytes = 0
         self._sizes: dict[int, int] = {}
         self._spilled: set[Path] = set()
@@ -48,9 +48,9 @@ class States(Generic[State]):
 
     def get(self, path: Path) -> State:
         """The model of this path; CheckpointError if it is gone."""
-        kept = self._recent.get(path)
+        kept = self._recent.pop(path, None)
         if kept is not None:
-            self._recent.move_to_end(path)
+            self._recent[path] = kept
             return kept[0]
         if self.checkpoints is None and path not in self._spilled:
             raise CheckpointError(f"the model of node {path} is not in memory and there are no checkpoints")
@@ -104,12 +104,19 @@ class States(Generic[State]):
             self._bytes -= self._recent.pop(path)[1]
         self._recent[path] = (state, size)
         self._bytes += size
-        while self._bytes > self._limit and len(self._recent) > 1:
-            oldest, (old, old_size) = self._recent.popitem(last=False)
-            self._bytes -= old_size
-            if self.checkpoints is None and oldest not in self._spilled:
-                self._spill().write(oldest, self._trainer.save(old))
-                self._spilled.add(oldest)
+        if self._bytes > self._limit:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        # Many at once: looking for the oldest passes over all places that older ones have left.
+        for path in list(self._recent)[:-1]:
+            if self._bytes <= _FILLED * self._limit:
+                return
+            state, size = self._recent.pop(path)
+            self._bytes -= size
+            if self.checkpoints is None and path not in self._spilled:
+                self._spill().write(path, self._trainer.save(state))
+                self._spilled.add(path)
 
     def _spill(self) -> Checkpoints:
         from mixtree.storage.checkpoints import Checkpoints

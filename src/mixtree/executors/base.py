@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Generic, Protocol
 
-from mixtree.errors import CheckpointError
+from mixtree.errors import CheckpointError, SearchError
 from mixtree.search import Trial
 from mixtree.seeds import INIT, derive_seed
 from mixtree.states import States
@@ -67,9 +67,11 @@ class Runner(Generic[State]):
                     return Done(task, lost=before)
             jobs.append(Job(parent, trial.mixture, trial.steps, derive_seed(self.seed, path), trial.lr_scale))
         states = self.trainer.train(jobs)
+        if len(states) != len(jobs):
+            raise SearchError(f"the trainer was given {len(jobs)} jobs and returned {len(states)} models")
         evaluations = self.trainer.evaluate(states)
-        for trial, state in zip(task.trials, states, strict=True):
-            self.states.put(trial.path, state)
+        for at, trial in enumerate(task.trials):
+            self.states.put(trial.path, states[at])
         return Done(task, tuple(evaluations), time.perf_counter() - started)
 
     def parent(self, path: Path, *, fresh: bool) -> State:
