@@ -212,7 +212,8 @@ class TreeSearch(Accounted):
         self._commit = commit > 0
         self._frontier = Frontier(Optimism(self.nu, self._rho, optimism=optimism))
         self._given_up: set[Path] = set()  # leaves that this budget cannot expand but a larger one could
-        self._cells: dict[Path, Cell] = {(): root}  # of nodes that are not evaluated yet
+        self._root = root
+        self._cells: list[Cell | None] = []  # of the round's trials; None where there is nothing to expand
         self._leaders: dict[int, Node] = {}  # the best node of every height
         self._deepest = -1
         self._committed: Node | None = None
@@ -282,12 +283,11 @@ class TreeSearch(Accounted):
         return []
 
     def tell(self, trial: Trial, evaluation: Evaluation) -> None:
-        for node in self._ledger.record(trial, evaluation):
+        for place, node in enumerate(self._ledger.record(trial, evaluation)):
             if node.phase == "commit":
                 self._committed = None if node.diverged else node
                 continue
             path, value, height = node.path, node.value, len(node.path)
-            cell = self._cells.pop(path, None)
             if value == inf:
                 continue
             if value < self._lowest:
@@ -299,6 +299,7 @@ class TreeSearch(Accounted):
                 self._leaders[height] = node
                 if height > self._deepest:
                     self._deepest = height
+            cell = self._cells[place]
             if cell is not None:
                 self._frontier.push(path, value, cell)
 
@@ -329,21 +330,23 @@ class TreeSearch(Accounted):
         return dict(self._settings)
 
     def _ask_root(self) -> list[Trial]:
-        root = self._cells[()]
+        root = self._root
         children = len(self._split((), root))
         first = self._root_steps + children * self._child_steps
         if children and first <= self._search_budget:
             if self._train_root:
+                self._cells = [root]
                 return [Trial((), root.representative, self._root_steps, phase="root")]
             return self._expand((), self._split((), root), self._child_steps)
         # Not even one expansion can be paid for: one model gets it all.
-        del self._cells[()]
+        self._cells = [None]
         return [Trial((), root.representative, self._search_budget or self.budget, phase="root")]
 
     def _ask_expansions(self) -> list[Trial]:
         if isinstance(self._nu, str):
             self._frontier.optimism = Optimism(self.nu, self._rho, optimism=self._optimism)
         trials: list[Trial] = []
+        self._cells = []
         ledger, searched = self._ledger, self._searched
         # Adopted nodes are charged against the budget, but the search's own share is for its own nodes.
         limit = min(self._search_budget, ledger.budget - ledger.spent + searched)
@@ -379,9 +382,8 @@ class TreeSearch(Accounted):
         self.expanded.append(path)
         trials = []
         for index, cell in enumerate(children):
-            child = (*path, index)
-            self._cells[child] = cell
-            trials.append(Trial(child, cell.representative, steps))
+            self._cells.append(cell)
+            trials.append(Trial((*path, index), cell.representative, steps))
         return trials
 
     def _ask_commit(self) -> list[Trial]:
