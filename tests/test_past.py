@@ -31,7 +31,7 @@ def paths_of(pieces: list[tuple[Trial, ...]]) -> list[list[Any]]:
 
 def test_rounds_are_cut_as_they_were_begun(storage: MemoryStorage) -> None:
     past = Past(storage, "s")
-    assert not past
+    assert not past.records
     past.begin(trials((0,), (1,), (2,), (3,), (4,)))
     asked = trials((1,), (4,))
     assert paths_of(past.pieces(asked, 2)) == [[(0,), (1,)], [(4,)]]

@@ -209,14 +209,14 @@ class Loop(Generic[State]):
 
     def _rounds_until_done(self, started: float, interrupts: Interrupts) -> tuple[str, list[Trial]]:
         """Why it ended, and the round that was asked for but not begun."""
-        replaying = bool(self._past)
+        replaying = bool(self._past.records)
         while True:
             trials = self.search.ask()
             if not trials:
                 return FINISHED, []
             if not self._asked.trusted:
                 self._check_asked(trials)
-            known = self._past.evaluations(trials)
+            known = self._past.evaluations(trials) if self._past.records else {}
             if len(known) < len(trials):
                 if interrupts.pending:
                     raise self._interrupted()
@@ -331,19 +331,20 @@ class Loop(Generic[State]):
             measured: Sequence[Evaluation] = [Evaluation(inf)] * len(trials)
         else:
             measured = done.evaluations
-            self._seconds_run += done.seconds / self.limits.workers
             if len(measured) != len(trials):
                 raise SearchError(f"the trainer evaluated {len(measured)} of {len(trials)} models")
+            if self.limits.time_limit is not None:
+                self._steps_run += sum(trial.steps for trial in trials)
+                self._seconds_run += done.seconds / self.limits.workers
         evaluations, plain = {}, self.objective is None and not self._strips
         for at, trial in enumerate(trials):
-            path, each = trial.path, measured[at]
-            if not failed:
-                self._steps_run += trial.steps
-            evaluation = each if plain and isfinite(each.value) else self._value(each)
-            if wanted is None or path in wanted:
-                evaluations[path] = evaluation
-            elif not failed:
-                self._compare(path, evaluation)
+            each = measured[at]
+            evaluations[trial.path] = each if plain and isfinite(each.value) else self._value(each)
+        if wanted is not None:
+            for path in evaluations.keys() - wanted:
+                again = evaluations.pop(path)
+                if not failed:
+                    self._compare(path, again)
         if self._writes:
             status: NodeStatus = "failed" if failed else "done"
             share = done.seconds / len(trials)

@@ -50,27 +50,23 @@ class Past:
     def __init__(self, storage: Storage, name: str) -> None:
         self._storage, self._name = storage, name
         self._writes = getattr(storage, "keeps_rows", True)
-        self._records = {record.trial.path: record for record in storage.nodes(name)}
+        self.records = {record.trial.path: record for record in storage.nodes(name)}
+        """The rows of earlier processes."""
         self._rounds: dict[int, list[Trial]] = {}
         self.round_of: dict[Path, int] = {}
         """The number of the round of every node that was begun, in this process or before."""
-        for record in self._records.values():
+        for record in self.records.values():
             self._rounds.setdefault(record.round, []).append(record.trial)
             self.round_of[record.trial.path] = record.round
         self._next = max(self._rounds, default=-1) + 1
 
-    def __bool__(self) -> bool:
-        return bool(self._records)
-
     def evaluations(self, trials: Sequence[Trial]) -> dict[Path, Evaluation]:
         """What these trials were measured at in an earlier process, of those that are done."""
-        if not self._records:
-            return {}
         known = {trial.path: self._outcome(trial) for trial in trials}
         return {path: outcome.evaluation for path, outcome in known.items() if outcome is not None}
 
     def _outcome(self, trial: Trial) -> Outcome | None:
-        record = self._records.get(trial.path)
+        record = self.records.get(trial.path)
         if record is None:
             return None
         if not _same(record.trial, trial):
@@ -85,7 +81,7 @@ class Past:
     def begin(self, trials: Sequence[Trial]) -> None:
         """Write down, in one transaction, those trials of a round that were not written down before."""
         fresh = list(trials)
-        if self._records:
+        if self.records:
             fresh = [trial for trial in trials if trial.path not in self.round_of]
         if not fresh:
             return
@@ -121,21 +117,21 @@ class Past:
         adopt = getattr(search, "adopt", None)
         if adopt is None:
             return []
-        old = [each for each in self._records.values() if _status(each) == "superseded"]
+        old = [each for each in self.records.values() if _status(each) == "superseded"]
         if raised:
             if getattr(search, "starts_over", False):
-                left = [each for each in self._records.values() if _status(each) != "superseded"]
+                left = [each for each in self.records.values() if _status(each) != "superseded"]
             else:
                 left = self._not_asked_for(copy.deepcopy(search), old)
             done = [replace(each.outcome, status="superseded") for each in left if each.outcome]
             self._storage.finish(self._name, done)
             for outcome in done:
-                self._records[outcome.path] = replace(self._records[outcome.path], outcome=outcome)
-                old.append(self._records[outcome.path])
+                self.records[outcome.path] = replace(self.records[outcome.path], outcome=outcome)
+                old.append(self.records[outcome.path])
             for record in left:
                 if record.outcome is None:  # begun and never finished: asked for again it begins anew
                     path = record.trial.path
-                    del self._records[path]
+                    del self.records[path]
                     self._rounds[self.round_of.pop(path)].remove(record.trial)
         nodes = [as_node(each.trial, each.outcome.evaluation) for each in old if each.outcome]
         if nodes:
@@ -147,7 +143,7 @@ class Past:
         rehearsal.adopt([as_node(each.trial, each.outcome.evaluation) for each in old if each.outcome])
         asked = {each.trial.path for each in old}
         while trials := rehearsal.ask():
-            records = [self._records.get(trial.path) for trial in trials]
+            records = [self.records.get(trial.path) for trial in trials]
             answers = []
             for trial, record in zip(trials, records, strict=True):
                 if record is not None and _same(record.trial, trial):
@@ -158,7 +154,7 @@ class Past:
                 break
             for trial, evaluation in answers:
                 rehearsal.tell(trial, evaluation)
-        return [record for path, record in self._records.items() if path not in asked]
+        return [record for path, record in self.records.items() if path not in asked]
 
 
 def _status(record: NodeRecord) -> str:

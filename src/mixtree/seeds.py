@@ -38,5 +38,5 @@ def derive_seed(seed: int, path: tuple[int, ...] = (), purpose: int = TRAIN) -> 
     # A hash of the whole key: streams of different keys are unrelated, and it costs a microsecond.
     key = _NO_KEY.copy()
     key.update(b"%d:%d:%a" % (number, purpose, path))
-    (derived,) = _AS_NUMBER(key.digest())
-    return int(derived)
+    derived: int = _AS_NUMBER(key.digest())[0]
+    return derived

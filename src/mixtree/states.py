@@ -39,12 +39,14 @@ class States(Generic[State]):
         if self.checkpoints is None:
             if self._spilled:
                 self._spilled.discard(path)
-            size = self._sizes.get(len(path))
-            self._remember(path, state, self._size(path, state) if size is None else size)
-            return
-        arrays = self._trainer.save(state)
-        self.checkpoints.write(path, arrays)
-        self._remember(path, state, sum(array.nbytes for array in arrays.values()))
+            size = self._sizes.get(len(path)) or self._size(path, state)
+        else:
+            arrays = self._trainer.save(state)
+            self.checkpoints.write(path, arrays)
+            size = sum(array.nbytes for array in arrays.values())
+        if path in self._recent:
+            self._bytes -= self._recent.pop(path)[1]
+        self._remember(path, state, size)
 
     def get(self, path: Path) -> State:
         """The model of this path; CheckpointError if it is gone."""
@@ -100,8 +102,6 @@ class States(Generic[State]):
         return size
 
     def _remember(self, path: Path, state: State, size: int) -> None:
-        if path in self._recent:
-            self._bytes -= self._recent.pop(path)[1]
         self._recent[path] = (state, size)
         self._bytes += size
         if self._bytes > self._limit:
