@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.algorithms import Setting, make_search, training_sources
+from mixtree.data.copies import without_copies
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, InputError
 from mixtree.events import Listener
@@ -207,6 +208,8 @@ class Prepared:
     """What the judges are."""
     setting: Setting
     model: ModelOptions
+    told: tuple[str, ...] = ()
+    """What was left out of the rows that judge, and why: part of the verdict."""
 
     @property
     def policy(self) -> str:
@@ -228,6 +231,7 @@ class Prepared:
 def prepare(sources: Sources, options: FitOptions, *, test: Rows | None = None) -> Prepared:
     """Everything that can fail before training fails here."""
     check_seed(options.seed)
+    sources, test, told = without_copies(sources, test)
     policy, why = _decide_policy(options)
     options = replace(options, policy=policy)
     _check_policy(options, policy)
@@ -258,6 +262,7 @@ def prepare(sources: Sources, options: FitOptions, *, test: Rows | None = None) 
         "holdout" if test is None else "test",
         setting,
         model,
+        told,
     )
 
 

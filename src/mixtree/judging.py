@@ -66,10 +66,15 @@ def judged(
     scale: LabelScale | None = None,
     storage: Storage | None = None,
     listeners: Sequence[Listener] = (),
+    warnings: Sequence[str] = (),
 ) -> Result[Any]:
-    """The result with its verdict, which is also written to the study's storage."""
+    """The result with its verdict, which is also written to the study's storage.
+
+    ``warnings`` are what is known of the rows beforehand, and belongs into the verdict too.
+    """
     try:
         verdict = judge(prepared, result, metric=metric, scale=scale, listeners=listeners)
+        verdict = replace(verdict, warnings=(*warnings, *verdict.warnings))
     except StudyInterrupted as error:
         where = getattr(storage, "where", None)
         how = f": go on with it ({shlex.join(['mixtree', 'resume', where, result.study])})" if where else ""
@@ -132,10 +137,12 @@ def judge(
         instead=scored.instead,
         reference_spent=extra.spent,
         warnings=[
+            *prepared.told,
             *scored.warnings,
             *_warned(scored.score, against),
             *_rare(scored, case),
             *_constant(case),
+            *_by_chance(case.metric, scored.score),
         ],
     )
 
@@ -457,6 +464,16 @@ def _constant(case: _Case) -> list[str]:
     mine = case.clean_predictions.get(case.result.node.path)
     same = mine is not None and len(mine) > 1 and bool((mine == mine[0]).all())
     return ["the model predicts the same for every row: all rows are tied"] if same else []
+
+
+def _by_chance(metric: Metric, score: ScoreInterval | CrossFit | None) -> list[str]:
+    """A model may be better than another one and still say nothing."""
+    if metric.name not in ("auroc", "hand-till") or score is None or not score.low <= 0.5:
+        return []
+    return [
+        "the model may be no better than chance (0.5): if training on the target's own rows alone is better, "
+        "the sources do not help (--reference all tells)"
+    ]
 
 
 # ------------------------------------------------------------------------------------------------ the mixture

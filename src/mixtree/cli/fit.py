@@ -115,6 +115,10 @@ def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_da
     data, options, scale = scaled(data, given, _scale_of(values))
     data = testable(data, metric_of(options, classes))
     prepared = prepare(data.problem_sources, options, test=data.test)
+    judges = prepared.judges if prepared.role == "test" else None
+    data = replace(
+        data, problem_sources=prepared.given, test=judges, warnings=(*data.warnings, *prepared.told)
+    )
     console = Console(stderr=True, emoji=False)
     print_plan(console, data, prepared)
     if place is None:
@@ -139,7 +143,15 @@ def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_da
             recipe=_recipe(tables, values, data, prepared),
         )
         own = metric_of(given, classes)
-        result = judged(prepared, result, metric=own, scale=scale, storage=storage, listeners=[progress])
+        result = judged(
+            prepared,
+            result,
+            metric=own,
+            scale=scale,
+            storage=storage,
+            listeners=[progress],
+            warnings=[str(each) for each in data.leakage if each.source.startswith("source ")],
+        )
     print_warnings(console, result.warnings)
     about = write(place, data, prepared, result, values, scale)
     keys = (
