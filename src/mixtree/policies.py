@@ -361,10 +361,12 @@ class Auto(Scripted):
             tuned = yield from self._tune(model, pieces[:helpful])
             # On the very rows that it was trained on it cannot be worse, unless its steps were too large.
             if self._worsening(self._known(model), self._known(tuned))[0] <= 0.0:
+                more = "more did not help more"
+                if helpful == len(pieces):
+                    more = "no longer training was tried, and it may help more (policy validation, fine-tune)"
                 self.notes.append(
                     f"target rows: trained on them for the last {sum(pieces[:helpful])} steps, which lowers "
-                    f"the loss of target rows held back by {best.gain:.3g} ± {best.error:.2g}; more did not "
-                    "help more"
+                    f"the loss of target rows held back by {best.gain:.3g} ± {best.error:.2g}; {more}"
                 )
                 self.unseen = put_together(held, [twin.predictions for twin in twins])
                 return tuned
