@@ -22,10 +22,17 @@ import pytest
 from mixtree.baselines import fixed, uniform
 from mixtree.data.sources import Sources
 from mixtree.data.synthetic import synthetic
-from mixtree.errors import CheckpointError, InputError, StorageError, StudyInterrupted, StudyLocked
+from mixtree.errors import (
+    CheckpointError,
+    InputError,
+    SearchError,
+    StorageError,
+    StudyInterrupted,
+    StudyLocked,
+)
 from mixtree.events import Event, NodeEvaluated, RoundAsked, StudyStarted, Warned
 from mixtree.partition import PARTITIONS
-from mixtree.search import TreeSearch
+from mixtree.search import TreeSearch, Trial
 from mixtree.storage.base import Outcome
 from mixtree.storage.memory import MemoryStorage
 from mixtree.storage.sql import SqlStorage
@@ -1027,3 +1034,60 @@ def test_storages_of_ones_own_work(tmp_path: Path) -> None:
     run(search(), Trainer(), storage=storage, listeners=[started.append])
     assert storage.finished == NODES
     assert isinstance(started[0], StudyStarted)
+
+
+class Chosen(Grouped):
+    """Its group is that of its engine, which is settled when the study begins."""
+
+    engine = "auto"
+
+    @property
+    def group(self) -> int | None:  # type: ignore[override]
+        return {"batched": 3}.get(self.engine)
+
+    def prepare(self) -> None:
+        if self.engine == "auto":
+            self.engine = "batched"
+
+    def train(self, jobs: Sequence[Job[ReferenceState]]) -> list[ReferenceState]:
+        assert self.group == 3
+        return super().train(jobs)
+
+
+def test_groups_are_those_of_the_engine_in_use(tmp_path: Path) -> None:
+    whole = undisturbed(grouped=True, width=4)
+    assert_same(run(search(width=4), Chosen()), whole)
+    place = tmp_path / "study.db"
+    with pytest.raises(Stop):
+        run(search(width=4), Chosen(fail_at=9), storage=place)
+    assert_same(run(search(width=4), Chosen(), storage=place, resume=True), whole)
+
+
+class Curious(TreeSearch):
+    """A search of one's own that looks at predictions, and says so to nobody."""
+
+    looked = False
+
+    def tell(self, trial: Trial, evaluation: Evaluation) -> None:
+        self.looked |= evaluation.predictions is not None
+        super().tell(trial, evaluation)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_predictions_that_are_not_stored_are_not_told(stored: bool, tmp_path: Path) -> None:
+    partitioning = PARTITIONS["bisect"]
+    curious = Curious(partitioning.root(3), partitioning.split, budget=60, steps=3)
+    result = run(curious, Trainer(), storage=tmp_path / "study.db" if stored else None)
+    assert not curious.looked
+    assert result.tree is not curious.tree
+    assert list(result.tree) == list(curious.tree)
+
+
+def test_a_search_that_says_what_it_needs_in_another_way() -> None:
+    class Old(Curious):
+        def needed(self, paths: Any) -> Any:
+            return True
+
+    partitioning = PARTITIONS["bisect"]
+    with pytest.raises(SearchError, match=r"needed\(paths\) must return those of the paths"):
+        run(Old(partitioning.root(3), partitioning.split, budget=60, steps=3), Trainer())

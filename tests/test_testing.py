@@ -236,6 +236,14 @@ def test_a_search_may_return_tuples() -> None:
     check_search(lambda: Returning(tuple), budget=200)
 
 
+class Needy(Wrapped):
+    """Says in a way of its own which models it needs."""
+
+    def __init__(self, needed: Any) -> None:
+        super().__init__()
+        self.needed = needed
+
+
 class Doubled(Wrapped):
     """Asks for one path twice, within one round."""
 
@@ -318,6 +326,10 @@ class Moody(Wrapped):
         (Restless, "a finished search asked for more"),
         (Idle, "the search asked for nothing"),
         (Moody, "another mixture the second time"),
+        (lambda: Needy(lambda paths: True), "needed must return a set"),
+        (lambda: Needy(lambda paths: {(7, 7)}), "needed must return a set of some of its paths"),
+        (lambda: Needy(lambda paths: set()), "was not needed, and trial .* continues it"),
+        (lambda: Needy(lambda paths: {each for each in paths if len(each) == 1}), "was not needed"),
     ],
 )
 def test_broken_searches_are_caught(make: Any, message: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from mixtree.data.sources import Sources
 from mixtree.errors import InputError, SearchError
-from mixtree.search import Accounted, Search, TreeSearch, Trial
+from mixtree.search import Search, TreeSearch, Trial, is_built_in
 from mixtree.simplex import as_mixture
 from mixtree.tree import Path
 
@@ -38,7 +38,7 @@ class Checked:
         self._name = type(search).__name__
         self._sources = len(source_names(trainer))
         self._tree_search = isinstance(search, TreeSearch)
-        self._built_in = isinstance(search, Accounted)
+        self._built_in = is_built_in(search)
         self.trusted = False
         """Whether nothing it asks for has to be looked at any more."""
         budget = getattr(search, "budget", None)

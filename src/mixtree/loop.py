@@ -35,7 +35,7 @@ from mixtree.executors.base import Done, Executor, Runner, SerialExecutor, Task
 from mixtree.fingerprint import data_fingerprint, model_key, settings
 from mixtree.interrupts import Interrupts
 from mixtree.past import Past, refuse_changes
-from mixtree.search import STEP_SIZE, Accounted, Search, Trial, as_node
+from mixtree.search import STEP_SIZE, Search, Trial, as_node, is_built_in
 from mixtree.states import States, Upkeep
 from mixtree.storage.base import NodeStatus, Outcome, Storage, StudyRecord
 from mixtree.trainer import Evaluation, State, Trainer
@@ -80,14 +80,14 @@ class Loop(Generic[State]):
         self.search, self.trainer, self.storage, self.record = search, trainer, storage, record
         self.limits, self.objective, self.listeners = limits, objective, listeners
         # The built-in searches keep a tree themselves, of the same nodes in the same order.
-        self._keeps_tree = isinstance(search, Accounted)
-        self.tree = search.tree if isinstance(search, Accounted) else Tree()
+        self.tree = search.tree if is_built_in(search) else Tree()
+        self._keeps_tree = is_built_in(search)
         self.charged = dict(getattr(search, "charged", {}))
         self.spent = sum(self.charged.values())
         self.warnings: list[str] = []
         self._best_value = inf
         self._may_return = getattr(search, "may_return", None)
-        self._group: int | None = getattr(trainer, "group", None)
+        self._group: int | None = None
         self._writes = getattr(storage, "keeps_rows", True)
         # Predictions that are not stored are not told either, or a resumed study would go another way; the
         # built-in searches that look at them say so.
@@ -167,6 +167,7 @@ class Loop(Generic[State]):
 
     def _run(self) -> str:
         name = self.record.name
+        self._group = getattr(self.trainer, "group", None)  # only now: it may depend on the engine
         self.states = States(self.trainer, self.storage.checkpoints(name))
         if self.states.checkpoints is not None:
             self.states.checkpoints.tidy()
@@ -284,7 +285,7 @@ class Loop(Generic[State]):
                 self._untold.discard(path)  # it was left behind, and charged, but is asked for after all
             else:
                 self.spent += trial.steps
-            if loud or not best <= evaluation.value < inf:
+            if loud or not best <= evaluation.value < inf:  # else there is nothing to tell
                 self._report(as_node(trial, evaluation), replayed=path in known)
 
     def _tasks(self, trials: Sequence[Trial]) -> list[Task]:
@@ -398,6 +399,8 @@ class Loop(Generic[State]):
             (task,) = self._tasks([self._past.trial(lost[-1])])
             done = runner.run(task)
             if done.lost is not None:
+                if done.lost in lost:
+                    raise StorageError(f"the models of nodes {lost} are lost, and each is made of another")
                 lost.append(done.lost)
                 continue
             lost.pop()

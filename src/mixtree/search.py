@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import inf, isfinite
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
@@ -101,6 +101,8 @@ class Ledger:
             out[trial.path] = place
             if not adopted or not self._is_paid(trial):
                 cost += trial.steps
+        if len(out) < len(trials):
+            raise SearchError("a path was asked for twice in one round: every trial needs one of its own")
         if self.spent + cost > self.budget:
             raise SearchError(f"a round of {cost} steps does not fit: {self.spent} of {self.budget} spent")
         self.spent += cost
@@ -159,6 +161,11 @@ class Accounted:
     @property
     def spent(self) -> int:
         return self._ledger.spent
+
+
+def is_built_in(search: object) -> TypeGuard[Accounted]:
+    """Whether it is one of this package's own, whose books are known to be right; a subclass may be not."""
+    return isinstance(search, Accounted) and type(search).__module__.partition(".")[0] == "mixtree"
 
 
 ALL_DIVERGED = (

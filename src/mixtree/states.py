@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
-from mixtree.errors import CheckpointError
+from mixtree.errors import CheckpointError, SearchError
 from mixtree.search import Search, Trial
 from mixtree.trainer import State, Trainer
 from mixtree.tree import Path, Tree
@@ -37,9 +37,12 @@ class States(Generic[State]):
     def put(self, path: Path, state: State) -> None:
         """Keep a model; where the study has checkpoints it is on disk when this returns."""
         if self.checkpoints is None:
-            if self._spilled:
+            if self._spilled and path in self._spilled:
                 self._spilled.discard(path)
-            size = self._sizes.get(len(path)) or self._size(path, state)
+                self._spill().delete(path)
+            size = self._sizes.get(len(path))
+            if size is None:
+                size = self._size(path, state)
         else:
             arrays = self._trainer.save(state)
             self.checkpoints.write(path, arrays)
@@ -147,15 +150,23 @@ class Upkeep:
             asked.add(path)
             expanded.add(path[:-1])
         asked |= expanded
-        useless = asked - self._needed(asked)
+        useless = asked.difference(self._wanted(asked))
         for path in useless:
-            self._states.drop(path)
+            if path in self._tree:
+                self._states.drop(path)
         expanded -= useless
+
+    def _wanted(self, paths: Collection[Path]) -> Iterable[Path]:
+        assert self._needed is not None
+        found: Iterable[Path] = self._needed(paths)
+        if not isinstance(found, Iterable):
+            raise SearchError(f"needed(paths) must return those of the paths that are needed; got {found!r}")
+        return found
 
     def sweep(self, also: Iterable[Path]) -> None:
         """Drop all models but the needed ones and these, with what killed processes left behind."""
         if self._needed is None:
             return
-        kept = self._needed(self._tree)
+        kept = set(self._wanted(self._tree))
         self._states.keep_only(kept.union(also))
         self._expanded = kept.intersection(path[:-1] for path in self._tree)

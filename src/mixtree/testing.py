@@ -101,6 +101,7 @@ def _drive(
 ) -> list[Trial]:
     """All that the search asks for. It ends: each round takes at least one step of the budget."""
     seen: dict[tuple[int, ...], Trial] = {}
+    needed, held = getattr(search, "needed", None), set[tuple[int, ...]]()
     spent = 0
     while trials := _asked(search):
         for trial in trials:
@@ -109,6 +110,9 @@ def _drive(
             assert not above or above in seen, (
                 f"ask: trial {trial.path} continues a model that does not exist"
             )
+            assert needed is None or not above or above in held, (
+                f"needed: the model of {above} was not needed, and trial {trial.path} continues it"
+            )
             spent += trial.steps
             assert spent <= budget, f"ask: the search asked for {spent} steps of a budget of {budget}"
         for trial in trials:
@@ -116,8 +120,13 @@ def _drive(
             seen[trial.path] = trial
         for trial in reversed(trials) if backwards else trials:
             search.tell(trial, Evaluation(value(trial), 0.1))
+        if needed is not None:
+            asked = held.union(trial.path for trial in trials)
+            held = needed(asked)
+            assert isinstance(held, set) and held <= asked, "needed must return a set of some of its paths"
     assert seen, "ask: the search asked for nothing"
     assert search.best().path in seen, "best: the returned node was never trained"
+    assert needed is None or search.best().path in held, "needed: the returned model was not needed"
     assert not _asked(search), "ask: a finished search asked for more"
     return list(seen.values())
 
