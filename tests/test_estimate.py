@@ -454,7 +454,7 @@ def test_a_source_of_a_few_rows_is_not_enough_to_reject() -> None:
     rows = {name: (rng.standard_normal((2, 3)), np.zeros(2, int)) for name in "ab"}
     sources = Sources.from_dict(rows, (rng.standard_normal((50, 3)) + 9, np.zeros(50, int)), classes=2)
     found = hull_test(sources)
-    assert found.inside is None and "fewer than 30 rows" in found.words
+    assert found.inside is None and "fewer than 50 rows" in found.words
     assert any("a (2), b (2)" in note for note in match_moments(sources).notes)
 
 

@@ -23,7 +23,7 @@ _MOMENTS = 120
 _CLASSES = 10  # indicators of at most so many classes: those whose shares differ most between the sources
 _CLIP = 4.0  # standard deviations: a bounded function's mean is near normal with few rows
 _ROWS, _FEWEST, _TOTAL = 5_000, 1_000, 40_000
-THIN = 30  # rows of a source below which its means' noise is itself hardly known
+THIN = 50  # rows of a source below which its means' noise is itself hardly known
 
 
 @dataclass(frozen=True, eq=False, slots=True)
