@@ -8,11 +8,18 @@ import numpy as np
 import pytest
 
 from mixtree.data.labelscale import LabelScale
+from mixtree.data.sources import Rows
 from mixtree.data.synthetic import synthetic
 from mixtree.errors import TrainingError
 from mixtree.fitting import make_options, prepare
-from mixtree.metrics import AUROC, LOG_LOSS
-from mixtree.references import Extra, View, attribution, nested_predictions, references
+from mixtree.judging import judge
+from mixtree.metrics import AUROC, LOG_LOSS, SQUARED_LOSS
+from mixtree.policies import Auto
+from mixtree.references import Extra, View, attribution, chosen_rate, nested_predictions, references
+from mixtree.search import Trial
+from mixtree.study import run
+from mixtree.trainer import Evaluation
+from mixtree.verdict import paired_difference
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +42,11 @@ def test_a_reference_is_charged_and_the_same_again(problem):
     assert one.spent == {"uniform": 200}
 
 
-def test_a_reference_that_diverges_is_nan_and_charged(problem, monkeypatch):
-    def diverges(*args, **options):
-        raise TrainingError("every model diverged")
+def diverges(*args, **options):
+    raise TrainingError("every model diverged")
 
+
+def test_a_reference_that_diverges_is_nan_and_charged(problem, monkeypatch):
     monkeypatch.setattr("mixtree.references.run", diverges)
     extra = extra_of(problem, reference="all")
     found, _ = references(extra, View(problem.test, True), choose=LOG_LOSS)
@@ -98,3 +106,139 @@ def test_shapley_values_add_up_to_the_gain_over_the_warm_start(problem):
     shares = {name: float(text.replace("−", "-")) for name, text in told.items()}
     assert max(shares, key=lambda name: shares[name]) == "source-0"
     assert attribution(extra_of(problem), np.ones(3) / 3, View(problem.test, True), AUROC) == []
+
+
+# ------------------------------------------------------------------------------------- the study's step size
+
+
+class Told(Auto):
+    """A study that went through these phases at these step sizes, one after the other."""
+
+    def __init__(self, setting, phases):
+        super().__init__(setting)
+        self.phases = phases
+
+    def script(self):
+        node, path = None, ()
+        for phase, rate in self.phases:
+            path = (*path, 0)
+            told = yield [Trial(path, np.ones(3) / 3, 1, rate, phase)]
+            node = told[path].node
+        return node
+
+
+@pytest.mark.parametrize(
+    ("phases", "rate"),
+    [
+        (
+            [
+                ("step size", 1.0),
+                ("trunk", 1.0),
+                ("race", 1.0),
+                ("race", 0.1),
+                ("commit", 1.0),
+                ("decay", 0.1),
+            ],
+            1,
+        ),
+        ([("step size", 0.3), ("trunk", 0.3), ("race", 0.3), ("race", 0.03), ("commit", 0.3)], 0.3),
+        ([("trunk", 3.0), ("commit", 3.0), ("decay", 0.1 * 3.0), ("target", 3.0), ("target", 0.3)], 3),
+        ([("trunk", 1.0), ("commit", 0.3), ("decay", 0.03)], 0.3),  # all of the race diverged
+        ([("trunk", 1.0), ("race", 1.0), ("race", 0.1), ("decay", 0.03)], 0.3),  # the commit was undone
+        ([("trunk", 0.3), ("race", 0.3), ("race", 0.03)], 0.3),  # the time was over
+    ],
+)
+def test_the_rate_is_that_of_the_returned_models_last_phase(problem, phases, rate):
+    search = Told(prepare(problem.sources, make_options(model="linear", budget=100)).search.setting, phases)
+    while trials := search.ask():
+        for trial in trials:
+            search.tell(trial, Evaluation(1.0))
+    assert chosen_rate(search) == rate
+
+
+@pytest.mark.parametrize("policy", ["auto", "mixmatch-bisect+commit", "fine-tune"])
+def test_a_study_that_chose_no_step_size_leaves_the_references_theirs(problem, policy):
+    prepared = prepare(
+        problem.sources, make_options(model="linear", budget=200, steps=5, policy=policy, lr=0.1)
+    )
+    before = Extra(prepared, 200, LabelScale()).predict("uniform+decay", problem.test, purpose="uniform")
+    result = run(prepared.search, prepared.trainer)
+    assert policy == "auto" or {node.lr_scale for node in result.tree.values()} != {1.0}
+    extra = Extra(prepared, 200, LabelScale())
+    assert extra.rate == 1.0
+    np.testing.assert_array_equal(before, extra.predict("uniform+decay", problem.test, purpose="uniform"))
+    assert not any(
+        "step size" in note for note in references(extra, View(problem.test, True), choose=LOG_LOSS)[1]
+    )
+
+
+@pytest.fixture(scope="module")
+def steep():
+    """A regression of large features, the same law in all sources, on which the usual steps blow up."""
+    rng = np.random.default_rng(0)
+
+    def drawn(count):
+        x = rng.normal(size=(count, 4)) * 4.0
+        return Rows(x, x @ np.array([0.3, -0.2, 0.1, 0.0]) + 0.1 * rng.normal(size=count))
+
+    made = synthetic(sources=3, rows=60, validation=60, test=100, classes=0, seed=1)
+    rows = tuple(drawn(200) for _ in made.sources.rows)
+    sources = replace(made.sources, rows=rows, validation=drawn(60))
+    return replace(made, sources=sources, test=drawn(300))
+
+
+def test_references_are_trained_at_the_step_size_that_the_study_chose(steep):
+    options = make_options(model="linear", budget=300, reference="all", attribution="loo", policy="auto")
+    prepared = prepare(steep.sources, options, test=steep.test)
+    blown = Extra(prepared, 300, LabelScale()).predict("uniform+decay", steep.test, purpose="uniform")
+    result = run(prepared.search, prepared.trainer, keep_predictions=True)
+    extra = Extra(prepared, 300, LabelScale())
+    assert extra.rate < 1.0
+    found, notes = references(extra, View(steep.test, True), choose=SQUARED_LOSS)
+    at = f"trained at {extra.rate:g} × the step size, which the study had chosen"
+    sources, own = list(found)[:-1], list(found)[-1]
+    assert notes[-1] == f"{', '.join(sources)} were {at}"
+    assert extra.spent["uniform"] == 300
+    assert own == "validation"  # at both step sizes: here the usual one diverges
+    assert extra.spent["validation"] == 600
+    assert np.isfinite(found["validation"]).all()
+    error = np.abs(found["uniform"] - steep.test.y).mean()
+    assert error < 0.2 and not np.abs(blown - steep.test.y).mean() < 10.0
+    verdict = judge(prepared, result)
+    assert verdict.sentence.startswith("Not distinguishable from uniform")
+    assert any(note == notes[-1] for note in verdict.notes)
+    assert any("attribution: runs of" in note and f"at {extra.rate:g} ×" in note for note in verdict.notes)
+    assert not any("could not be measured" in note for note in verdict.notes)
+
+
+def test_the_verdict_says_which_model_diverged(problem, monkeypatch):
+    prepared = prepare(problem.sources, make_options(model="linear", budget=100, steps=5), test=problem.test)
+    result = run(prepared.search, prepared.trainer, keep_predictions=True)
+    diverged = "predictions are not finite: it diverged and has no score"
+    monkeypatch.setattr("mixtree.references.run", diverges)
+    verdict = judge(prepared, result)
+    assert verdict.sentence.startswith(f"Not comparable with uniform: the reference's {diverged}; ")
+    assert np.isfinite(verdict.score.value)
+    predictions, nothing = np.full((300, 2), 0.5), np.full((300, 2), np.nan)
+    notes = {
+        (one is nothing, two is nothing): paired_difference(LOG_LOSS, problem.test.y, one, two).notes
+        for one in (predictions, nothing)
+        for two in (predictions, nothing)
+    }
+    model, reference = f"the model's {diverged}", f"the reference's {diverged}"
+    assert notes[False, True] == (reference,) and notes[True, False] == (model,)
+    assert notes[True, True] == (model, reference)
+    assert not any("diverged" in note for note in notes[False, False])
+
+
+def test_a_resumed_study_knows_the_step_size_that_it_chose(steep, tmp_path):
+    def again(budget):
+        options = make_options(model="linear", budget=budget, policy="auto")
+        prepared = prepare(steep.sources, options, test=steep.test)
+        run(prepared.search, prepared.trainer, storage=tmp_path / "study.db", resume=True)
+        return chosen_rate(prepared.search)
+
+    first = again(300)
+    assert first < 1.0
+    assert again(300) == first  # nothing is trained
+    assert again(600) == first  # it goes on from the longest trained model

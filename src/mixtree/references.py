@@ -11,12 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.algorithms import make_search, training_sources
+from mixtree.baselines import Chain, Stage
 from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import TrainingError
 from mixtree.events import Listener
 from mixtree.metrics import Metric
 from mixtree.models import make_trainer
+from mixtree.policies import DECAY_RATE, TARGET_PHASES, Auto
+from mixtree.search import Search
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Mixture, uniform_mixture
 from mixtree.study import run
@@ -55,6 +58,11 @@ class Extra:
     listeners: Sequence[Listener] = ()
     spent: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def rate(self) -> float:
+        """× the step size: what the study settled on, so that mixtures are compared and not step sizes."""
+        return chosen_rate(self.prepared.search)
+
     def predict(self, algorithm: str, rows: Rows, *, purpose: str, sources: Sources | None = None) -> Floats:
         """What a model trained by this algorithm predicts; NaN if it diverged."""
         return self.trained(algorithm, rows, purpose=purpose, sources=sources)[1]
@@ -62,7 +70,18 @@ class Extra:
     def trained(
         self, algorithm: str, rows: Rows, *, purpose: str, sources: Sources | None = None
     ) -> tuple[float, Floats]:
-        """The model's validation loss and its predictions."""
+        """The model's validation loss and its predictions.
+
+        Own rows are trained on at both step sizes: what was chosen for the sources need not suit them, and
+        the loss that chooses is that of the rows they train on.
+        """
+        rates = [self.rate, 1.0] if algorithm.startswith(VALIDATION) else [self.rate]
+        tried = [self._trained(algorithm, rows, rate, purpose, sources) for rate in dict.fromkeys(rates)]
+        return min(tried, key=lambda each: each[0])
+
+    def _trained(
+        self, algorithm: str, rows: Rows, rate: float, purpose: str, sources: Sources | None
+    ) -> tuple[float, Floats]:
         data = self.prepared.sources if sources is None else sources
         base = self.prepared.options.seed
         seed = derive_seed(base, (crc32(algorithm.encode()),))
@@ -72,7 +91,7 @@ class Extra:
         trainer = self.trainer(training_sources(algorithm, setting))
         try:
             result = run(
-                make_search(algorithm, setting),
+                _at_rate(make_search(algorithm, setting), rate),
                 trainer,
                 seed=seed,
                 init_seed=base,
@@ -108,6 +127,33 @@ class Extra:
         self.spent[purpose] = self.spent.get(purpose, 0) + steps
 
 
+def chosen_rate(search: Search) -> float:
+    """× the step size: that of a study that chose one, in its returned model's last phase; else 1.
+
+    The rates of a tree search's commit or of a baseline's stages are part of them, and chosen by nothing.
+    """
+    if not isinstance(search, Auto) or not search.tree:
+        return 1.0
+    settled = ("race", *TARGET_PHASES)  # their ends are decayed under the same name
+    phases = [node for node in search.tree.lineage(search.best().path) if node.phase not in settled]
+    if not phases:
+        return 1.0
+    last = phases[-1]
+    # Rounded: 0.1 × 3 / 0.1 is not 3.
+    return round(last.lr_scale / (DECAY_RATE if last.phase == "decay" else 1.0), 9)
+
+
+def _at_rate(search: Search, rate: float) -> Search:
+    """The same stages at so many times their step sizes."""
+    if rate == 1.0 or not isinstance(search, Chain):
+        return search
+    stages = [
+        Stage(np.array(mixture), steps, rate * lr_scale, phase)
+        for mixture, steps, lr_scale, phase in search.describe()["stages"]
+    ]
+    return Chain(stages, budget=search.budget, charged=search.charged)
+
+
 # ------------------------------------------------------------------------------------------------- references
 
 
@@ -116,10 +162,20 @@ def references(extra: Extra, view: View, *, choose: Metric) -> tuple[dict[str, F
 
     ``choose`` is the metric by which the best single source is chosen where the rows themselves have to.
     """
+    if extra.prepared.options.reference == "none":
+        return {}, []
+    found, notes = _trained(extra, view, choose)
+    at_rate = [name for name in found if name != VALIDATION]
+    if at_rate and extra.rate != 1.0:
+        were = "was" if len(at_rate) == 1 else "were"
+        at = f"{extra.rate:g} × the step size, which the study had chosen"
+        notes.append(f"{', '.join(at_rate)} {were} trained at {at}")
+    return found, notes
+
+
+def _trained(extra: Extra, view: View, choose: Metric) -> tuple[dict[str, Floats], list[str]]:
     prepared = extra.prepared
     which, sources = prepared.options.reference, prepared.sources
-    if which == "none":
-        return {}, []
     found: dict[str, Floats] = {}
     notes: list[str] = []
 
@@ -233,8 +289,9 @@ def attribution(extra: Extra, mixture: Mixture, view: View, metric: Metric) -> l
         return ["there is one source: all is its worth"]
     arms = _Arms(extra, np.asarray(mixture[: len(names)], dtype=np.float64), view)
     y, everyone = extra.scale.back(view.rows.y), frozenset(names)
+    at = "" if extra.rate == 1.0 else f" at {extra.rate:g} × the step size, which the study had chosen"
     notes = [
-        f"attribution: runs of {arms.steps} steps from one warm start on all sources, outside the budget"
+        f"attribution: runs of {arms.steps} steps from one warm start on all sources{at}, outside the budget"
     ]
     if how == "loo":
         arms.train([everyone, *(everyone - {name} for name in names)])
@@ -260,7 +317,8 @@ class _Arms:
         self.names = extra.prepared.sources.names
         self.steps = max(1, int(ARM_SHARE * extra.budget))
         trunk, seed = max(1, int(TRUNK_SHARE * extra.budget)), extra.prepared.options.seed
-        start = Job(self.trainer.init(seed), uniform_mixture(len(self.names)), trunk, derive_seed(seed))
+        first, alike = self.trainer.init(seed), uniform_mixture(len(self.names))
+        start = Job(first, alike, trunk, derive_seed(seed), extra.rate)
         self.trunk = self.trainer.train([start])[0]
         extra.charge("attribution", trunk)
         # Without any source nothing more is trained.
@@ -268,7 +326,8 @@ class _Arms:
 
     def train(self, some: Sequence[frozenset[str]]) -> None:
         seed = derive_seed(self.extra.prepared.options.seed, (1,))
-        jobs = [Job(self.trunk, self._restricted(each), self.steps, seed) for each in some]
+        rate = self.extra.rate
+        jobs = [Job(self.trunk, self._restricted(each), self.steps, seed, rate) for each in some]
         for each, state in zip(some, self.trainer.train(jobs), strict=True):
             self.found[each] = self.extra.own_units(self.trainer, state, self.view.rows)
         self.extra.charge("attribution", self.steps * len(jobs))

@@ -9,6 +9,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from mixtree.errors import TrainingError
+from mixtree.experiments import comparison
+
 RUN_KEYS = ["algorithm", "repeat", "val_score", "test_score", "mixture", "spent"]
 
 
@@ -125,3 +128,51 @@ def test_the_objective_and_the_step_size_are_those_of_a_fit(tables, done, base):
     given = [*base, "--algorithms", "auto", "--repeats", "1", "--json", "--budget", "400"]
     tried = [done("compare", *given, *more).json["runs"][0]["spent"] for more in ([], ["--lr", "0.05"])]
     assert tried[1]["step size"] < tried[0]["step size"]  # a given step size is tried alone
+
+
+@pytest.fixture
+def diverging(monkeypatch):
+    """Lets runs of these names diverge: "uniform+decay/1" is that algorithm's second repeat."""
+    gone: set[str] = set()
+    real = comparison.run
+
+    def run(search, trainer, *, study, **options):
+        if study in gone:
+            raise TrainingError("every model diverged")
+        return real(search, trainer, study=study, **options)
+
+    monkeypatch.setattr(comparison, "run", run)
+    return gone
+
+
+def test_a_repeat_that_diverged_is_told_and_has_no_share_in_the_means(tables, done, base, diverging):
+    diverging.add("uniform+decay/1")
+    args = [*base, "--algorithms", "pooled,uniform+decay", "--repeats", "2", "--out", "report"]
+    text = done("compare", *args).out
+    assert "uniform+decay diverged in 1 of 2 repeats: no mean score" in text
+    assert "pooled diverged" not in text
+    *_, row = csv.DictReader(Path("report/summary.csv").read_text().splitlines())
+    assert row["algorithm"] == "uniform+decay" and row["diverged"] == "1"
+    weights = [float(value) for key, value in row.items() if key.startswith("mixture_")]
+    assert weights == pytest.approx([1 / len(weights)] * len(weights))
+    assert "on the first repeat's rows" in text
+    assert text.count("uniform+decay on your 60 rows") == 1  # that repeat did not diverge
+    found = done("compare", *args, "--json").json
+    assert [each["diverged"] for each in found["summary"]] == [0, 1]
+    assert found["summary"][1]["score"] is None
+    assert found["verdict"]["repeat"] == 0
+
+
+def test_a_first_repeat_that_diverged_is_not_compared(tables, done, base, diverging):
+    args = ["compare", *base, "--algorithms", "pooled,uniform+decay,only:fl", "--repeats", "1"]
+    assert "first repeat" not in done(*args).out  # there is no other
+    diverging.add("uniform+decay/0")
+    text = done(*args).out
+    assert "uniform+decay diverged in 1 of 1 repeats" in text
+    assert "pooled: not comparable with uniform+decay, which diverged" in text
+    assert "only:fl on your 60 rows" in text or "only:fl by" in text
+    diverging.clear()
+    diverging.add("pooled/0")
+    text = done(*args).out
+    assert "pooled: not comparable with any other: it diverged" in text
+    assert "on your 60 rows" not in text

@@ -6,7 +6,7 @@ import pytest
 from mixtree.data.sources import Problem, Rows
 from mixtree.data.synthetic import synthetic
 from mixtree.errors import InputError
-from mixtree.experiments.comparison import Rules, compare, summarise
+from mixtree.experiments.comparison import Rules, Run, compare, summarise
 from mixtree.metrics import as_metric
 from mixtree.policies import TARGET_PHASES, AutoOptions
 from mixtree.search import STEP_SIZE
@@ -53,6 +53,7 @@ def test_a_run_that_diverges_does_not_stop_the_others():
     runs = compare([problem], ["uniform"], make_trainer=lambda each: make_trainer(each, 1e100), rules=rules)
     assert np.isinf(runs[0].value)
     assert np.isnan(runs[0].test_score)
+    assert runs[0].diverged
 
 
 def test_unknown_algorithms_are_refused_before_training(problems):
@@ -69,6 +70,19 @@ def test_summary_is_mean_and_sd_of_the_test_scores(problems):
     scores = [run.test_score for run in runs]
     assert summary.score == pytest.approx(np.mean(scores))
     assert summary.sd == pytest.approx(np.std(scores, ddof=1))
+
+
+def test_a_diverged_repeat_has_no_share_in_the_means():
+    ended = Run("uniform", 0, 0.5, 0.6, 0.7, {"a": 0.25, "b": 0.75}, 40, {"train": 40}, 1.0)
+    gone = Run("uniform", 1, float("inf"), float("nan"), float("nan"), {}, 40, {}, 3.0)
+    (summary,) = summarise([ended, gone])
+    assert (summary.repeats, summary.diverged) == (2, 1)
+    assert summary.mixture == ended.mixture
+    assert (summary.spent, summary.seconds) == (40.0, 2.0)
+    assert np.isnan(summary.score) and np.isnan(summary.sd)  # the other repeat's alone would flatter it
+    (summary,) = summarise([gone])
+    assert (summary.repeats, summary.diverged, summary.mixture) == (1, 1, {})
+    assert np.isnan(summary.spent)
 
 
 def test_the_rules_reach_the_searches(problems):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -13,6 +14,9 @@ from mixtree.cli.fit import fit_options, scaled, table_spec, testable
 from mixtree.cli.options import DATA, FITTING, JUDGING, OUTPUT, Flag, Values, command, with_config
 from mixtree.cli.reports import print_plan
 from mixtree.errors import InputError
+
+if TYPE_CHECKING:
+    from mixtree.data.tables import TableData
 
 _FIT_ONLY = ("min", "max", "max_passes", "time_limit", "init")
 """Flags that a comparison of algorithms, baselines among them, has no use for."""
@@ -63,7 +67,7 @@ def compare(tables: list[Path], values: Values) -> None:
     scale, options = LabelScale.of(data[0].problem_sources), scaled(data[0], given)[1]
     data = [scaled(each, given, scale)[0] for each in data]
     classes = data[0].problem_sources.classes
-    data = [testable(each, metric_of(options, classes)) for each in data]
+    data = [_each_row_once(testable(each, metric_of(options, classes))) for each in data]
     prepared = prepare(data[0].problem_sources, options, test=data[0].test)
     print_plan(Console(stderr=True, emoji=False), data[0], prepared)
     chosen = prepared.chosen
@@ -115,7 +119,14 @@ def compare(tables: list[Path], values: Values) -> None:
     else:
         console = Console(emoji=False)
         _print(console, summaries, chosen.metric.name, rows)
-        _print_against(console, algorithms[0], against, tested=judges is not None)
+        _print_against(console, algorithms, runs, None if judges is None else against)
+
+
+def _each_row_once(data: TableData) -> TableData:
+    from mixtree.data.copies import without_copies
+
+    sources, test, told = without_copies(data.problem_sources, data.test)
+    return replace(data, problem_sources=sources, test=test, warnings=(*data.warnings, *told))
 
 
 def _which_rows(tested: bool, judged: bool) -> str:
@@ -158,6 +169,7 @@ def _as_json(
         "summary": plain(summaries),
         "verdict": {
             "of": first,
+            "repeat": 0,
             "sentences": [against_words(name, each) for name, each in against.items()],
             "against": [against_row(name, each) for name, each in against.items()],
         },
@@ -178,18 +190,36 @@ def _print(console: Any, summaries: list[Any], metric: str, rows: str) -> None:
         table.add_row(escape(each.algorithm), f"{score} ± {sd}", escape(mixture))
     console.print(table)
     console.print(f"{metric} on {rows}; mean ± sd over repeats", style="dim", soft_wrap=True)
+    for each in summaries:
+        if each.diverged:
+            words = f"{each.algorithm} diverged in {each.diverged} of {each.repeats} repeats: no mean score"
+            mixture = "; its mixture is the mean of the others" if each.diverged < each.repeats else ""
+            console.print(words + mixture, markup=False, highlight=False, soft_wrap=True)
 
 
-def _print_against(console: Any, first: str, against: dict[str, Any], *, tested: bool) -> None:
-    from mixtree.verdict.words import against_words
-
-    if not tested:
+def _print_against(
+    console: Any, algorithms: list[str], runs: list[Any], against: dict[str, Any] | None
+) -> None:
+    """The first algorithm beside each other; None if there are no rows for it."""
+    if against is None:
         words = "no paired comparison: no rows are left that chose nothing; give test rows (--test, --target)"
         console.print(words, style="dim", soft_wrap=True)
-    for name, each in against.items():
-        console.print(
-            f"{first}: {against_words(name, each)}, p = {each.p:.3f}",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        return
+    first, *others = algorithms
+    lines = [f"{first}: {_against_words(name, against.get(name))}" for name in dict.fromkeys(others)]
+    if others and any(each.diverged for each in runs if (each.algorithm, each.repeat) == (first, 0)):
+        lines = [f"{first}: not comparable with any other: it diverged"]
+    if lines and any(each.repeat > 0 for each in runs):
+        console.print("paired, on the first repeat's rows and of its models alone:", style="dim")
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _against_words(name: str, difference: Any | None) -> str:
+    """A comparison in words; without a difference the other model diverged."""
+    from mixtree.verdict.words import against_words
+
+    if difference is None:
+        return f"not comparable with {name}, which diverged"
+    p = f", p = {difference.p:.3f}" if isfinite(difference.p) else ""
+    return f"{against_words(name, difference)}{p}"

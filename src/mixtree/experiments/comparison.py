@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from typing import Any, Protocol
 from zlib import crc32
 
@@ -46,14 +47,22 @@ class Run:
     spent: dict[str, int]
     seconds: float
 
+    @property
+    def diverged(self) -> bool:
+        """All its models did: it has no score, no mixture, and no account of its steps."""
+        return not isfinite(self.value)
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One algorithm over its repeats."""
+    """One algorithm over its repeats; what a diverged repeat has none of is the mean over the others."""
 
     algorithm: str
     repeats: int
+    diverged: int
+    """Repeats in which all its models diverged."""
     score: float
+    """NaN if it diverged in any repeat: the mean of the others would be better than the algorithm is."""
     sd: float
     mixture: dict[str, float]
     spent: float
@@ -215,18 +224,20 @@ def summarise(runs: Sequence[Run]) -> list[Summary]:
         own = [each for each in runs if each.algorithm == name]
         tested = np.array([each.test_score for each in own])
         scores = tested if np.isfinite(tested).any() else np.array([each.val_score for each in own])
-        names = list(dict.fromkeys(source for each in own for source in each.mixture))
+        ended = [each for each in own if not each.diverged]
+        names = list(dict.fromkeys(source for each in ended for source in each.mixture))
         mixture = {
-            source: float(np.mean([each.mixture.get(source, 0.0) for each in own])) for source in names
+            source: float(np.mean([each.mixture.get(source, 0.0) for each in ended])) for source in names
         }
         summaries.append(
             Summary(
                 name,
                 len(own),
+                len(own) - len(ended),
                 float(scores.mean()),
                 float(scores.std(ddof=1)) if len(own) > 1 else float("nan"),
                 mixture,
-                float(np.mean([sum(each.spent.values()) for each in own])),
+                float(np.mean([sum(each.spent.values()) for each in ended])) if ended else float("nan"),
                 float(np.mean([each.seconds for each in own])),
             )
         )

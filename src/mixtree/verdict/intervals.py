@@ -161,7 +161,8 @@ def paired_difference(
     if first.shape != second.shape:
         raise InputError(f"predictions of shapes {first.shape} and {second.shape} are not of the same rows")
     rows, higher = len(labels), metric.higher_is_better
-    values, notes = zip(*(_value(metric, labels, each) for each in (first, second)), strict=True)
+    both = ((first, "the model"), (second, "the reference"))
+    values, notes = zip(*(_value(metric, labels, each, whose) for each, whose in both), strict=True)
     told = tuple(dict.fromkeys((*notes[0], *notes[1])))
     if not np.isfinite(values).all():
         return Difference(np.nan, np.nan, np.nan, np.nan, rows, "none", higher, told)
@@ -231,7 +232,9 @@ def _as_floats(predictions: ArrayLike) -> NDArray[Any]:
     return np.ascontiguousarray(predictions, dtype=np.float64)
 
 
-def _value(metric: Metric, labels: NDArray[Any], predictions: NDArray[Any]) -> tuple[float, tuple[str, ...]]:
+def _value(
+    metric: Metric, labels: NDArray[Any], predictions: NDArray[Any], whose: str = "the model"
+) -> tuple[float, tuple[str, ...]]:
     """The score, or NaN and why there is none."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", AbsentClassWarning)
@@ -241,7 +244,7 @@ def _value(metric: Metric, labels: NDArray[Any], predictions: NDArray[Any]) -> t
             return np.nan, (str(error),)
     notes = tuple(str(each.message) for each in caught if issubclass(each.category, AbsentClassWarning))
     if not np.isfinite(value):
-        return np.nan, (*notes, "the model's predictions are not finite: it diverged and has no score")
+        return np.nan, (*notes, f"{whose}'s predictions are not finite: it diverged and has no score")
     return value, notes
 
 
