@@ -164,3 +164,11 @@ def test_a_newer_format_asks_for_an_upgrade(folder):
     (folder[0] / "model.json").write_text(json.dumps({**about, "format": 99}))
     with pytest.raises(InputError, match="upgrade"):
         load_model(folder[0])
+
+
+def test_a_folder_whose_study_has_not_finished(tmp_path):
+    with pytest.raises(InputError, match="make one with mixtree fit"):
+        read_about(tmp_path)
+    (tmp_path / "study.db").touch()
+    with pytest.raises(InputError, match="its study has not finished: go on with it .mixtree resume"):
+        read_about(tmp_path)

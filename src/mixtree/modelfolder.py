@@ -102,9 +102,10 @@ def read_about(folder: FilePath) -> dict[str, Any]:
     try:
         about: dict[str, Any] = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise InputError(
-            f"{folder} is no model folder: it has no {ABOUT}; make one with mixtree fit"
-        ) from error
+        how = "make one with mixtree fit"
+        if (folder / "study.db").exists():
+            how = f"its study has not finished: go on with it (mixtree resume {folder})"
+        raise InputError(f"{folder} is no model folder: it has no {ABOUT}; {how}") from error
     except (ValueError, OSError) as error:
         raise InputError(f"{folder / ABOUT} cannot be read: {error}") from error
     if not isinstance(about, dict) or not about.keys() >= _NEEDED:

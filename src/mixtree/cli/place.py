@@ -43,7 +43,8 @@ class Place:
                 where = str(self.out) if own else storage.where
                 raise InputError(
                     f"{storage.where} has a study {self.study!r} already: go on with it (mixtree resume "
-                    f"{where} {self.study}), start another one (--study NAME), or choose another --out"
+                    f"{where} {self.study}), start another one (--study NAME), choose another --out, or "
+                    f"delete it (mixtree delete {where} {self.study})"
                 )
 
 

@@ -159,7 +159,7 @@ def _notes(
         )
     for name in known:
         each = rows[name]
-        if not each.low <= each.weight <= each.high:
+        if not each.low - 0.005 <= each.weight <= each.high + 0.005:  # else they are shown as the same
             notes.append(
                 f"{name} was trained with weight {each.weight:.2f}, but the target's rows say "
                 f"{each.low:.2f} to {each.high:.2f} if a mixture explains them"
