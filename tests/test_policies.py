@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from mixtree import fit
 from mixtree.algorithms import Setting, make_search, training_sources
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.synthetic import synthetic
@@ -264,3 +265,21 @@ def test_a_tie_is_no_reason_to_undo_a_tuning(inside):
             predictions = np.where(y[:, None] == np.arange(2), share, 1 - share)
             search.tell(trial, Evaluation(-0.9, 0.01, predictions))  # the same accuracy, whatever happens
     assert search.best().phase == "target"
+
+
+def test_rows_of_a_target_that_contradicts_the_sources_are_learned_at_the_usual_step_size():
+    random = np.random.default_rng(0)
+
+    def part(count, sign):
+        x = random.normal(size=(count, 6))
+        return x, (random.random(count) < 1 / (1 + np.exp(-sign * (2 * x[:, 0] + x[:, 1])))).astype(int)
+
+    sources = {"a": part(2000, 1.0), "b": part(2000, 1.0)}
+    result = fit(sources, part(300, -1.0), test=part(1000, -1.0), reference="none", budget=800, seed=1)
+    assert any(note.startswith("step size: 0.") for note in result.notes)
+    assert "step size on the target rows: the usual one, which helps them more" in result.notes
+    assert sum(result.spent.values()) <= 800
+    target = [node for node in result.tree.values() if node.phase == "target"]
+    assert {node.lr_scale for node in target} <= {1.0, 0.1}
+    assert result.verdict is not None
+    assert result.verdict.score.value > 0.75  # 0.5 and less at the step size that suits the sources

@@ -338,12 +338,16 @@ class Auto(Scripted):
             return 0
         if len(setting.data.validation) < LEAST_TARGET_ROWS:
             return 0
-        return (FOLDS + 1) * max(1, int(self.options.target_grid[-1] * self.budget))
+        trials = 2 * FOLDS * self._length(1) if self._scale < 1.0 else 0
+        return (FOLDS + 1) * self._length(-1) + trials
 
     def _target_rows(self, model: Node, mixture: Mixture) -> Script:
         """Tune on one fold, score on the other, ever longer; then on all rows for as long as helped most."""
         assert self.setting.data is not None
         held = held_rows(self.setting.data)
+        usual = self._scale
+        if self._scale < 1.0 and (3 * FOLDS + 1) * self._length(1) <= self.left:
+            yield from self._target_step_size(model, held)
         start = [self._known(model)] * FOLDS
         ends, best, done = [model.path] * FOLDS, Benefit(0.0, 0.0), 0
         pieces, helpful, twins = list[int](), 0, start
@@ -375,15 +379,40 @@ class Auto(Scripted):
             self.notes.append(
                 "target rows: not trained on; it would not lower the loss of target rows held back"
             )
+        self._scale = usual
         if self.left > 0:  # what the target rows did not need goes on as before
             path = self._child(model.path, 31)
             told = yield [self._trial(path, mixture, self.left, DECAY_RATE * self._scale, "decay")]
             return model if self._blown(told[path], self._known(model)) else told[path].node
         return model
 
+    def _target_step_size(
+        self, model: Node, held: Sequence[NDArray[np.intp]]
+    ) -> Generator[list[Trial], dict[Path, Told], None]:
+        """The usual step size for the target's rows, if it helps them more than the smaller one settled on.
+
+        Small steps may have been best because the sources lead away from the target, not because larger ones
+        blow up.
+        """
+        start, gains = [self._known(model)] * FOLDS, dict[float, float]()
+        for scale in (self._scale, 1.0):
+            self._scale = scale
+            starts = [(self._child(model.path, 40 + fold), self._fold(fold)) for fold in range(FOLDS)]
+            told, ends = yield from self._settled(starts, self._length(1), "target folds")
+            now = [told[end] for end in ends]
+            diverged = any(each.node.diverged for each in now)
+            gains[scale] = (NO_BENEFIT if diverged else self._benefit(held, start, now)).gain
+        self._scale = max(gains, key=lambda scale: gains[scale])
+        if self._scale == 1.0:
+            self.notes.append("step size on the target rows: the usual one, which helps them more")
+
+    def _length(self, place: int) -> int:
+        """Steps of one of the lengths of tuning on the target's rows."""
+        return max(1, int(self.options.target_grid[place] * self.budget))
+
     def _target_lengths(self) -> list[int]:
         """Numbers of steps that grow, as far as the budget reaches: two folds and the tuning itself."""
-        lengths = [max(1, int(share * self.budget)) for share in self.options.target_grid]
+        lengths = [self._length(place) for place in range(len(self.options.target_grid))]
         return [each for each in dict.fromkeys(lengths) if (FOLDS + 1) * each <= self.left]
 
     def _tune(self, model: Node, pieces: Sequence[int]) -> Script:
