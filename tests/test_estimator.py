@@ -1,4 +1,5 @@
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from mixtree.data.synthetic import synthetic
 from mixtree.errors import DataError, InputError
 from mixtree.estimator import MixtureClassifier, MixtureRegressor
+from mixtree.metrics import AbsentClassWarning
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +185,79 @@ def test_scores_are_in_the_label_s_own_units():
     assert 1.0 < error < 50.0
     assert model.best_score_ == pytest.approx(error, rel=0.5)  # some of those rows are held out
     assert 1.0 < model.baselines_["uniform"] < 50.0
+
+
+def holed(*, rows=200):
+    """A frame with missing numbers, its labels and its sources."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(rows, 3)), columns=["a", "b", "c"])
+    y = (frame.a > 0).astype(int).to_numpy()
+    return frame.mask(rng.random(frame.shape) < 0.1), y, np.where(np.arange(rows) % 2, "x", "y")
+
+
+def quick(**options):
+    return MixtureClassifier("linear", budget=60, reference="none", **options)
+
+
+def test_missing_values_of_an_array_are_imputed_like_those_of_a_frame():
+    frame, y, source = holed()
+    table = quick().fit(frame, y, source=source, X_val=frame[:50], y_val=y[:50])
+    X = frame.to_numpy()
+    array = quick().fit(X, y, source=source, X_val=X[:50], y_val=y[:50])
+    np.testing.assert_array_equal(array.predict_proba(X), table.predict_proba(frame))
+    assert not hasattr(array, "feature_names_in_")
+    with pytest.raises(ValueError, match="infinity"):
+        array.predict(np.full((1, 3), np.inf))
+
+
+@pytest.mark.parametrize("form", [pd.DataFrame, np.asarray])
+def test_new_rows_may_lack_values_that_training_rows_have(form):
+    frame, y, source = holed()
+    full = frame.fillna(0.0)
+    model = quick().fit(form(full), y, source=source, X_val=form(frame[:50]), y_val=y[:50])
+    middle = frame[:5].fillna(full.median())
+    np.testing.assert_allclose(model.predict_proba(form(frame[:5])), model.predict_proba(form(middle)))
+
+
+def test_arrays_of_objects_with_text_are_tables():
+    frame, y, source = holed()
+    frame["b"] = np.where(y, "up", "down")
+    X = frame.to_numpy()
+    model = quick().fit(X, y, source=source, X_val=X[:50], y_val=y[:50])
+    table = quick().fit(frame, y, source=source, X_val=frame[:50], y_val=y[:50])
+    np.testing.assert_array_equal(model.predict_proba(X), table.predict_proba(frame))
+    assert model.n_features_in_ == 3
+    with pytest.raises(DataError, match="X has 2 columns, but fit had 3"):
+        model.predict(X[:, :2])
+
+
+def test_an_array_of_text_says_what_to_give_instead():
+    with pytest.raises(DataError, match="X is an array of text.*DataFrame"):
+        quick().fit([[1, "a"], [2, "b"]], [0, 1])
+
+
+def test_the_order_of_the_rows_does_not_order_the_sources():
+    frame, y, source = holed()
+    order = np.argsort(source, kind="stable")
+    one = quick().fit(frame, y, source=source, X_val=frame[:50], y_val=y[:50])
+    two = quick().fit(frame.iloc[order], y[order], source=source[order], X_val=frame[:50], y_val=y[:50])
+    assert list(one.mixture_) == list(two.mixture_) == ["x", "y"]
+    assert one.mixture_ == two.mixture_
+    given = {name: (frame[source == name], y[source == name]) for name in ("y", "x")}
+    assert list(quick().fit(given, X_val=frame[:50], y_val=y[:50]).mixture_) == ["y", "x"]
+
+
+def test_absent_classes_are_warned_of_once_and_by_name():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    y = np.array(["No", "no", "yes"])[np.arange(300) % 3]
+    seen = y != "No"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        quick().fit(X, y, source=np.arange(300) % 2, X_val=X[seen], y_val=y[seen])
+    told = [str(each.message) for each in caught if issubclass(each.category, AbsentClassWarning)]
+    assert len(told) == 1
+    assert "classes 'No' have no rows" in told[0]
 
 
 def test_a_frame_of_numbers_with_missing_values_is_imputed_and_missing_labels_are_refused():

@@ -24,6 +24,29 @@ def test_hugging_face_is_a_valid_call():
     assert keywords["probabilities"] == [0.1, 0.2, 0.7]
 
 
+def test_hugging_face_leaves_out_what_would_never_be_exhausted():
+    calls = []
+    names = {"fl": 1, "öh": 3, "interleave_datasets": lambda *a, **k: calls.append((a, k))}
+    text = export_mixture({"fl": 0.25, "new\nyork": 0.0, "öh": 0.75}, "huggingface")
+    assert '# left out, since their weight is 0: "new\\nyork"' in text.splitlines()
+    exec(text, names)
+    assert calls[0][0] == ([1, 3],)
+    assert calls[0][1]["probabilities"] == [0.25, 0.75]
+
+
+@pytest.mark.parametrize("form", ["megatron", "axolotl", "mosaic"])
+def test_blends_hold_no_weight_of_zero(form):
+    text = export_mixture({"fl": 0.25, "new york": 0.0, "öh": 0.75}, form)
+    without = [line for line in text.splitlines() if not line.startswith("#")]
+    assert "\n".join(without) == export_mixture({"fl": 0.25, "öh": 0.75}, form)
+    assert form == "megatron" or text.startswith('# left out, since their weight is 0: "new york"')
+
+
+@pytest.mark.parametrize("form", ["json", "sampler"])
+def test_records_keep_every_source(form):
+    assert '"ct": 0.0' in export_mixture({"fl": 1.0, "ct": 0.0}, form, sizes=SIZES)
+
+
 def test_megatron_refuses_spaces():
     assert export_mixture(WEIGHTS, "megatron") == "0.1 fl 0.2 ct 0.7 öh"
     with pytest.raises(InputError, match="spaces"):

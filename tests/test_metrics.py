@@ -25,6 +25,7 @@ from mixtree.metrics import (
     Metric,
     as_metric,
     check_metric,
+    class_names,
     default_metric,
     mae_in_units,
     mean_and_error,
@@ -273,6 +274,33 @@ def test_absent_classes_warn_and_leave_their_pairs_out():
     with pytest.warns(AbsentClassWarning, match="classes 1 have no rows"):
         assert HAND_TILL(labels, wide[0]) == HAND_TILL(y, stack[0])
     assert HAND_TILL.standard_error(labels, wide[0]) == HAND_TILL.standard_error(y, stack[0])
+
+
+def test_at_most_five_absent_classes_are_named():
+    p = np.full((4, 10), 0.1)
+    with pytest.warns(AbsentClassWarning, match=r"classes 1, 2, 3, 4, 5 … \(8 in all\) have no rows"):
+        HAND_TILL([0, 9, 0, 9], p)
+
+
+def test_classes_are_called_by_name_where_names_are_known():
+    p = np.full((4, 3), 1 / 3)
+    with class_names(["No", "no", "yes"]):
+        with pytest.warns(AbsentClassWarning, match="classes 'No' have no rows"):
+            HAND_TILL([1, 2, 1, 2], p)
+        with pytest.raises(DataError, match="all 4 labels are class 'yes': "):
+            HAND_TILL([2, 2, 2, 2], p)
+    with pytest.warns(AbsentClassWarning, match="classes 0 have no rows"):
+        HAND_TILL([1, 2, 1, 2], p)
+
+
+def test_absent_classes_that_were_told_are_not_warned_of_again():
+    p = np.full((4, 3), 1 / 3)
+    with class_names((), told=True):
+        assert HAND_TILL([1, 2, 1, 2], p) == 0.5
+        with pytest.warns(UserWarning, match="another one"):
+            warnings.warn("another one", UserWarning, stacklevel=1)
+    with pytest.warns(AbsentClassWarning):
+        HAND_TILL([1, 2, 1, 2], p)
 
 
 @pytest.mark.parametrize(("metric", "classes"), [(AUROC, 2), (HAND_TILL, 3)])

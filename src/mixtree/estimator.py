@@ -10,20 +10,22 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.impute import SimpleImputer
 from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mixtree.algorithms import make_search, training_sources
-from mixtree.data.frames import as_frame
+from mixtree.data.frames import as_frame, is_missing
 from mixtree.data.labelscale import LabelScale
 from mixtree.data.preprocessing import Preprocessor
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, InputError
 from mixtree.fitting import FitOptions, Prepared, prepare
 from mixtree.judging import judged
-from mixtree.metrics import Metric
+from mixtree.metrics import Metric, class_names
 from mixtree.models import ModelOptions, make_trainer
 from mixtree.study import opened, run
 from mixtree.tree import Tree
@@ -92,6 +94,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         a dictionary ``{name: (X, y)}``. ``X_val`` and ``y_val`` are the target's rows; without them a part of
         the rows (``validation_fraction``) is set aside. Without ``source`` there is one source.
         """
+        in_order = source is None  # a dictionary has an order; a column's sources are taken by name
         X, y, source = _joined(X, y, source)
         if y is None:
             raise ValueError("This estimator requires y to be passed, but the target y is None.")
@@ -117,7 +120,8 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             _refuse_missing(y_val, "y_val", "leave those rows out")
             validation = (self._read_more(X_val), self._encode(np.asarray(y_val)))
         self._fit_scaling(X)
-        sources = self._sources(X, labels, groups, validation)
+        names = dict.fromkeys(groups.tolist())
+        sources = self._sources(X, labels, groups, validation, tuple(names if in_order else sorted(names)))
         self._fit_sources(sources, seed, stand_in=X_val is None and source is not None)
         return self
 
@@ -141,7 +145,13 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             attribution=self.attribution,  # type: ignore[arg-type]
             stop_early=self.stop_early,
         )
-        prepared = prepare(sources, options)
+        with class_names(self._class_names()):
+            prepared = prepare(sources, options)  # warns of classes that the validation rows lack
+        with class_names(self._class_names(), told=True):
+            self._run(prepared, stand_in=stand_in)
+
+    def _run(self, prepared: Prepared, *, stand_in: bool) -> None:
+        seed, sources = prepared.options.seed, prepared.given
         with opened(self.storage, kept=prepared.keep_predictions) as place:
             result = run(
                 prepared.search,
@@ -202,16 +212,21 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         if self._is_table:
             frame = as_frame(X)
             self.n_features_in_ = len(frame.columns)
-            self.feature_names_in_ = np.array(frame.columns, dtype=object)
+            if hasattr(X, "columns"):
+                self.feature_names_in_ = np.array(frame.columns, dtype=object)
+            elif hasattr(self, "feature_names_in_"):
+                del self.feature_names_in_  # of an earlier fit
             _refuse_missing(y, "y", "leave those rows out")
             labels = np.asarray(y)
             if len(labels) != len(frame):
                 raise DataError(f"X has {len(frame)} rows but y has {len(labels)}")
             return frame, self._encode_labels(labels)
+        _refuse_text(X)
         X, y = validate_data(
             self,
             X,
             y,
+            ensure_all_finite=_finite(X),
             accept_sparse="csr",
             dtype=np.float64,
             ensure_min_samples=2,
@@ -223,25 +238,42 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     def _read_more(self, X: Any) -> Any:
         """Checked features of rows like those in fit."""
         if self._is_table:
-            return as_frame(X)
-        return validate_data(self, X, reset=False, accept_sparse="csr", dtype=np.float64)
+            frame = as_frame(X)
+            if not hasattr(X, "columns") and len(frame.columns) != self.n_features_in_:
+                raise DataError(f"X has {len(frame.columns)} columns, but fit had {self.n_features_in_}")
+            return frame
+        _refuse_text(X)
+        return validate_data(
+            self,
+            X,
+            reset=False,
+            ensure_all_finite=_finite(X),
+            accept_sparse="csr",
+            dtype=np.float64,
+        )
 
     def _fit_scaling(self, X: Any) -> None:
         self._scaler: Any
-        if self._is_table:
+        if hasattr(X, "tocsr"):
+            self._scaler = StandardScaler(with_mean=False).fit(X)
+        elif self._is_table or _missing(X).any():
             self._scaler = Preprocessor.fit(X)
-        else:
-            self._scaler = StandardScaler(with_mean=not hasattr(X, "tocsr")).fit(X)
+        else:  # later rows may lack values all the same
+            self._scaler = make_pipeline(SimpleImputer(strategy="median"), StandardScaler()).fit(X)
 
     def _features(self, X: Any) -> Any:
         return self._scaler.transform(X).astype(np.float32)
 
     def _sources(
-        self, X: Any, labels: NDArray[Any], groups: NDArray[Any], validation: tuple[Any, NDArray[Any]]
+        self,
+        X: Any,
+        labels: NDArray[Any],
+        groups: NDArray[Any],
+        validation: tuple[Any, NDArray[Any]],
+        names: tuple[str, ...],
     ) -> Sources:
         x = self._features(X)
         held = Rows(self._features(validation[0]), validation[1])
-        names = tuple(dict.fromkeys(groups.tolist()))
         parts = tuple(Rows(x[groups == name], labels[groups == name]) for name in names)
         return Sources(names, parts, held, self._class_count())
 
@@ -275,8 +307,11 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     def _encode(self, y: NDArray[Any]) -> NDArray[Any]:
         """Further labels as the same numbers."""
 
+    def _class_names(self) -> list[Any]:
+        return []
+
     def _class_count(self) -> int:
-        return 0
+        return len(self._class_names())
 
     def _label_scale(self) -> LabelScale:
         return LabelScale()
@@ -296,6 +331,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
         return tags
 
 
@@ -326,8 +362,9 @@ class MixtureClassifier(ClassifierMixin, _MixtureEstimator):  # type: ignore[mis
             raise DataError(f"y_val has classes that no source has: {', '.join(map(repr, unknown))}")
         return np.searchsorted(self.classes_, y).astype(np.int64)
 
-    def _class_count(self) -> int:
-        return len(self.classes_)
+    def _class_names(self) -> list[Any]:
+        names: list[Any] = self.classes_.tolist()
+        return names
 
     def _single_label(self, labels: NDArray[Any]) -> Any:
         return self.classes_[0] if len(self.classes_) == 1 else None
@@ -364,7 +401,12 @@ class MixtureRegressor(RegressorMixin, _MixtureEstimator):  # type: ignore[misc]
 
 
 def _is_table(X: Any) -> bool:
-    """Frames with missing values or a column that is no number are read as tables; all else as arrays."""
+    """What is read as a table, all else as an array of numbers.
+
+    Frames with missing values or a column that is no number, and arrays of objects some of which are text.
+    """
+    if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 2:
+        return any(isinstance(value, str) for value in X.flat)
     if not hasattr(X, "columns") or not hasattr(X, "dtypes"):
         return False
     kinds = X.dtypes if isinstance(X.dtypes, list) else list(X.dtypes)
@@ -373,18 +415,33 @@ def _is_table(X: Any) -> bool:
     return len(X) > 0 and bool(_missing(np.asarray(X)).any())
 
 
+def _finite(X: Any) -> bool | str:
+    """What scikit-learn is to check: missing values of dense rows are imputed."""
+    return True if hasattr(X, "tocsr") else "allow-nan"
+
+
+def _refuse_text(X: Any) -> None:
+    if hasattr(X, "tocsr") or hasattr(X, "columns"):
+        return
+    array = np.asarray(X)
+    if array.dtype.kind not in "SU":
+        return
+    try:
+        array.astype(np.float64)
+    except ValueError as error:
+        raise DataError(
+            "X is an array of text, in which numbers and text cannot be told apart: give a DataFrame, or an"
+            " array of dtype object"
+        ) from error
+
+
 def _missing(values: NDArray[Any]) -> NDArray[np.bool_]:
     """Where values are missing: None, NaN, and what pandas has for it."""
     if values.dtype.kind in "biuSU":
         return np.zeros(values.shape, dtype=np.bool_)
     if values.dtype.kind == "O":
-        return np.array([_is_missing(each) for each in values.flat], dtype=np.bool_).reshape(values.shape)
+        return np.array([is_missing(each) for each in values.flat], dtype=np.bool_).reshape(values.shape)
     return np.asarray(values != values)
-
-
-def _is_missing(value: Any) -> bool:
-    nothing = value is None or type(value).__name__ in ("NAType", "NaTType")
-    return nothing or (isinstance(value, float | np.floating) and bool(value != value))
 
 
 def _refuse_missing(values: Any, name: str, remedy: str) -> None:

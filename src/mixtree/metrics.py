@@ -7,7 +7,9 @@ a round of M models stacks them along a first axis. A model with a NaN or infini
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -29,8 +31,35 @@ _NOT_PROBABILITIES = 1e-2
 """How far from 1 the probabilities of a row may sum: half precision passes, logits do not."""
 
 
+_CLASSES_NAMED = 5
+"""Classes that a warning names; there may be hundreds."""
+
+_names: ContextVar[Sequence[Any]] = ContextVar("_names", default=())
+
+
 class AbsentClassWarning(UserWarning):
     """Some classes have no rows among the labels, so a metric leaves their pairs out."""
+
+
+@contextmanager
+def class_names(names: Sequence[Any], *, told: bool = False) -> Iterator[None]:
+    """Within it warnings and errors call class number k ``names[k]``, as the user does.
+
+    ``told`` says that the user knows which classes have no rows: they are not warned of again.
+
+    >>> with class_names(["no", "yes"]):
+    ...     AUROC([1, 1], [[0.5, 0.5], [0.4, 0.6]])
+    Traceback (most recent call last):
+    mixtree.errors.DataError: metric 'auroc' compares classes, but all 2 labels are class 'yes': ...
+    """
+    token = _names.set(names)
+    try:
+        with warnings.catch_warnings():
+            if told:
+                warnings.simplefilter("ignore", AbsentClassWarning)
+            yield
+    finally:
+        _names.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,12 +450,20 @@ def _area_terms(scores: Array, y: Array, positive: Array, counts: Array) -> Floa
     return terms.reshape(scores.shape)
 
 
+def _called(numbers: NDArray[np.intp]) -> str:
+    """The first of these classes by name, or by number where no names are known."""
+    names = _names.get()
+    shown = [repr(names[k]) if k < len(names) else str(k) for k in numbers[:_CLASSES_NAMED].tolist()]
+    text = ", ".join(shown)
+    return text if len(numbers) <= _CLASSES_NAMED else f"{text} … ({len(numbers)} in all)"
+
+
 def _present(name: str, y: Array, classes: int) -> tuple[NDArray[np.intp], Array]:
     counts = np.bincount(y, minlength=classes)
     present = np.flatnonzero(counts)
     if len(present) < 2:
         raise DataError(
-            f"metric {name!r} compares classes, but all {len(y)} labels are class {present[0]}: "
+            f"metric {name!r} compares classes, but all {len(y)} labels are class {_called(present)}: "
             "add rows of another class, or choose 'log-loss' or 'accuracy'"
         )
     return present, counts[present]
@@ -448,9 +485,9 @@ def _hand_till_values(y: Array, stack: Array) -> Floats:
     present, counts = _present("hand-till", y, classes)
     c = len(present)
     if c < classes:
-        absent = sorted(set(range(classes)) - set(present.tolist()))
+        absent = np.setdiff1d(np.arange(classes), present)
         warnings.warn(
-            f"classes {', '.join(map(str, absent))} have no rows among the {n} labels: "
+            f"classes {_called(absent)} have no rows among the {n} labels: "
             "the Hand–Till AUROC is the mean over the pairs of the other classes",
             AbsentClassWarning,
             stacklevel=2,

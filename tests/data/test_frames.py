@@ -34,6 +34,12 @@ def test_columns_of_arrays_are_numbered_and_typed() -> None:
     assert as_frame([[1, 2]]).columns == ["x0", "x1"]
 
 
+def test_an_array_of_objects_may_lack_values_and_mix_numbers() -> None:
+    rows = [["x", 1, True], [np.nan, 2.5, None], [pd.NA, np.float64("nan"), False]]
+    frame = as_frame(np.array(rows, dtype=object))
+    assert frame.rows() == [("x", 1.0, True), (None, 2.5, None), (None, None, False)]
+
+
 def test_pandas_names_become_text_and_its_index_is_no_column() -> None:
     frame = as_frame(pd.DataFrame({1: [5, 6], "b": pd.Categorical(["x", None])}, index=["p", "q"]))
     assert frame.columns == ["1", "b"]

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+import pytest
 
-from mixtree.data.leakage import Keys, find_leakage
+from mixtree.data.leakage import Keys, find_leakage, tells_label
 
 
 def keys(features: list[int], labels: list[int]) -> Keys:
@@ -33,3 +34,47 @@ def test_keys_can_be_taken_by_position() -> None:
     taken = keys([1, 2, 3], [0, 1, 0]).take(np.array([2, 0]))
     assert taken.features.to_list() == [3, 1]
     assert taken.whole.to_list() == keys([3, 1], [0, 0]).whole.to_list()
+
+
+NEARLY = "in nearly every training row"
+
+
+def two_classes(rows: int, share: float) -> np.ndarray:
+    return (np.arange(rows) < rows * share).astype(np.int64)  # sorted by class, as files may be
+
+
+@pytest.mark.parametrize("share", [0.5, 0.002, 0.998])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_number_whose_threshold_parts_two_classes_tells_the_label(share: float, sign: float) -> None:
+    y = two_classes(30_000, share)
+    noise = np.random.default_rng(0).normal(size=len(y))
+    assert tells_label(pl.Series(sign * y + 0.01 * noise), y, classes=2) == NEARLY
+    assert tells_label(pl.Series(sign * y + 0.5 * noise), y, classes=2) is None  # AUROC 0.92
+
+
+def test_what_is_known_of_a_column_must_be_enough() -> None:
+    y = two_classes(200, 0.5)
+    noise = 0.01 * np.random.default_rng(0).normal(size=len(y))
+    few = np.where(np.arange(len(y)) % 4 == 0, y + noise, np.nan)  # 25 rows of either class
+    more = np.where(np.arange(len(y)) % 3 == 0, y + noise, np.nan)
+    assert tells_label(pl.Series(few), y, classes=2) is None
+    assert tells_label(pl.Series(more), y, classes=2) == NEARLY
+    assert tells_label(pl.Series(np.full(len(y), np.nan)), y, classes=2) is None
+
+
+def test_in_a_regression_the_order_of_a_column_tells_the_label() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=30_000)
+    noise = rng.normal(size=len(y))
+    assert tells_label(pl.Series(3.0 - 2.0 * y), y, classes=0) == "in every training row"
+    assert tells_label(pl.Series(np.exp(-y)), y, classes=0) == NEARLY
+    assert tells_label(pl.Series(y + 0.01 * noise), y, classes=0) == NEARLY
+    assert tells_label(pl.Series(y + 0.1 * noise), y, classes=0) is None
+    assert tells_label(pl.Series(np.ones(len(y))), y, classes=0) is None
+
+
+def test_a_copy_is_found_in_a_table_sorted_by_label() -> None:
+    y = two_classes(30_000, 0.5)
+    assert tells_label(pl.Series(np.where(y, "sold", "kept")), y, classes=2) == "in every training row"
+    y[-1] = 1
+    assert tells_label(pl.Series(np.where(two_classes(30_000, 0.5), "sold", "kept")), y, classes=2) is None

@@ -471,7 +471,7 @@ NOTED: list[tuple[str, Change, str]] = [
     (
         "text in one source only",
         per_source(lambda frame: frame.with_columns(age=pl.lit("old"))),
-        "column 'age' is text in one training table",
+        "column 'age' is text in source 'north' ",
     ),
     (
         "the same file twice",
@@ -480,6 +480,32 @@ NOTED: list[tuple[str, Change, str]] = [
     ),
     ("months or days", columns("all", day=["01/02/2024", "03/04/2024"]), "'01/02/2024' may be month/day"),
 ]
+
+
+@pytest.mark.parametrize("name", ["day", "^day$"])
+@pytest.mark.parametrize("typed", [pl.Date, pl.Datetime("ns"), pl.Datetime("us", "UTC")])
+def test_dates_may_be_typed_in_one_source_and_text_in_another(folder: Folder, typed: Any, name: str) -> None:
+    halves = folder.frames["train"].rename({"day": name}).partition_by("shop", include_key=False)
+    halves[0].with_columns(pl.nth(3).cast(typed)).write_parquet(folder.path / "north.parquet")
+    halves[1].write_csv(folder.path / "south.csv")
+    folder.write("val", folder.frames["val"].rename({"day": name}))
+    named = {"north": folder.path / "north.parquet", "south": folder.path / "south.csv"}
+    data = load_tables(TableSpec(tables=named, label="bought", val=folder.path / "val.csv"))
+    (day,) = (column for column in data.columns if column.name == name)
+    assert day.kind == "date"
+    assert "month" in day.parts
+    assert not any("text" in each for each in data.warnings)
+
+
+def test_dates_that_could_be_misread_stay_text_and_the_table_is_named(folder: Folder) -> None:
+    north, south = folder.frames["train"].partition_by("shop", include_key=False)
+    south = south.with_columns(pl.col("day").dt.strftime("%d/%m/%Y"))
+    data = load_tables(
+        TableSpec(tables={"north": north, "south": south}, label="bought", val=folder.frames["val"])
+    )
+    told = "\n".join(data.warnings)
+    assert "column 'day' is text in source 'south' but not in source 'north': treated as text in all" in told
+    assert "Write dates as 2024-12-31" in told
 
 
 @pytest.mark.parametrize(("change", "words"), [case[1:] for case in NOTED], ids=[case[0] for case in NOTED])

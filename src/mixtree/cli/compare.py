@@ -52,6 +52,7 @@ def compare(tables: list[Path], values: Values) -> None:
     from mixtree.experiments.comparison import compare as run_all
     from mixtree.fitting import make_objective, metric_of, prepare
     from mixtree.listeners.progress import ComparisonProgress
+    from mixtree.metrics import class_names
     from mixtree.models import make_trainer
     from mixtree.verdict import holdout
 
@@ -93,7 +94,8 @@ def compare(tables: list[Path], values: Values) -> None:
         return make_trainer(options.model, problem.sources, prepared.model)
 
     predictions: dict[tuple[str, int], Any] = {}
-    with ComparisonProgress(len(algorithms) * repeats * chosen.budget) as progress:
+    progress = ComparisonProgress(len(algorithms) * repeats * chosen.budget)
+    with class_names(data[0].classes or (), told=True), progress:
         runs = run_all(
             problems,
             algorithms,

@@ -23,7 +23,7 @@ from mixtree.cli.options import (
     weights,
     with_config,
 )
-from mixtree.cli.place import find_place, write
+from mixtree.cli.place import Place, find_place, write
 from mixtree.cli.reports import dry_run, print_plan, print_result, print_warnings
 from mixtree.cli.studies import Json, Name, Where, open_existing, pick
 from mixtree.errors import DataError, InputError
@@ -99,6 +99,28 @@ def resume(
 
 
 def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_data: bool = False) -> None:
+    from mixtree.metrics import class_names
+
+    place = find_place(values, resuming=resuming)
+    if values.get("workers", 1) < 1:
+        raise InputError(f"--workers must be at least 1; got {values['workers']}")
+    time_limit = seconds(values.get("time_limit"))
+    arrays, data = _read(tables, values)
+    # Which classes have no rows was told when the tables were read.
+    with class_names(data.classes or (), told=True):
+        _fit_data(tables, values, place, arrays, data, time_limit, resuming, allow_changed_data)
+
+
+def _fit_data(
+    tables: list[Path],
+    values: Values,
+    place: Place | None,
+    arrays: Any,
+    data: TableData,
+    time_limit: float | None,
+    resuming: bool,
+    allow_changed_data: bool,
+) -> None:
     from rich.console import Console
 
     from mixtree.fitting import metric_of, prepare
@@ -106,11 +128,6 @@ def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_da
     from mixtree.listeners.progress import StudyProgress
     from mixtree.study import opened, run
 
-    place = find_place(values, resuming=resuming)
-    time_limit, workers = seconds(values.get("time_limit")), values.get("workers", 1)
-    if workers < 1:
-        raise InputError(f"--workers must be at least 1; got {workers}")
-    arrays, data = _read(tables, values)
     given, classes = fit_options(values, init=arrays), data.problem_sources.classes
     data, options, scale = scaled(data, given, _scale_of(values))
     data = testable(data, metric_of(options, classes))
@@ -134,7 +151,7 @@ def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_da
             storage=storage,
             study=place.study,
             resume=resuming,
-            workers=workers,
+            workers=values.get("workers", 1),
             objective=prepared.objective,
             time_limit=time_limit,
             listeners=[progress],

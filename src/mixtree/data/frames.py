@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from mixtree.data.readers import MISSING, names
 from mixtree.errors import DataError
@@ -17,6 +18,8 @@ LARGEST = 1e100
 """Numbers beyond this are taken for missing, as infinities are: their squares would overflow."""
 
 Where: TypeAlias = str
+
+_NUMBER = (int, float, np.integer, np.floating)
 
 
 def as_frame(table: Any, *, where: Where = "the table") -> pl.DataFrame:
@@ -90,6 +93,12 @@ def as_moments(column: pl.Series, *, format: str | None = None) -> pl.Series:
     return column.cast(pl.Datetime("us"))
 
 
+def is_missing(value: Any) -> bool:
+    """Whether an object stands for a missing value: None, NaN, and what pandas has for it."""
+    nothing = value is None or type(value).__name__ in ("NAType", "NaTType")
+    return nothing or (isinstance(value, float | np.floating) and bool(value != value))
+
+
 def first_lost(before: pl.Series, after: pl.Series) -> Any:
     """The first value that a conversion lost, or None."""
     lost = before.filter(before.is_not_null() & after.is_null())
@@ -138,7 +147,16 @@ def _from_array(table: Any, where: Where) -> pl.DataFrame:
     columns = (array[:, place] for place in range(array.shape[1]))
     return pl.DataFrame(
         [
-            _series(f"x{place}", column.tolist() if column.dtype == object else column, where)
+            _series(f"x{place}", _known(column) if column.dtype == object else column, where)
             for place, column in enumerate(columns)
         ]
     )
+
+
+def _known(column: NDArray[Any]) -> list[Any]:
+    """The objects of a column, None for missing ones; whole numbers among others are such numbers too."""
+    values = [None if is_missing(each) else each for each in column]
+    kinds = {type(each) for each in values if each is not None}
+    if len(kinds) > 1 and bool not in kinds and all(issubclass(kind, _NUMBER) for kind in kinds):
+        return [None if each is None else float(each) for each in values]
+    return values

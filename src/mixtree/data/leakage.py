@@ -10,11 +10,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mixtree.data.frames import kind_of
+from mixtree.data.frames import as_numbers, kind_of
 
 _ENOUGH, _SAMPLE = 100, 10_000
 """Rows from which a column that tells the label in all of them is no accident; rows that are tried first."""
 _FEW_VALUES = 50
+_EACH, _AUROC, _RANK_CORRELATION = 30, 0.995, 0.999
+"""Rows of either class, and how well a column must order them, to give the label away all but exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +85,27 @@ def _overlap(name: str, part: Keys, other: str, keys: Keys) -> Overlap:
     )
 
 
-def tells_label(column: pl.Series, y: NDArray[Any], *, classes: int) -> bool:
-    """Whether a column alone gives the label of every row away: a copy of it, or known only with it.
+def tells_label(column: pl.Series, y: NDArray[Any], *, classes: int) -> str | None:
+    """In which rows a column alone gives the label away, in words; None if it does not.
 
-    In a classification its few values have one class each; in a regression it is the label, but for scale.
+    In every row: in a classification its few values have one class each; in a regression it is the label, but
+    for scale. In nearly every row: its order is the label's, so that one threshold parts two classes.
     """
     if len(column) < _ENOUGH:
-        return False
-    for most in (_SAMPLE, len(column)):  # most columns are cleared by some of the rows
-        some = column[:most]
-        if not (_one_class_each(some, y[:most]) if classes else _is_a_line(some, y[:most])):
-            return False
-    return True
+        return None
+    column = column.alias("value")  # polars takes a name such as ^a$ for a pattern
+    exact = _one_class_each if classes else _is_a_line
+    step = 1 + len(column) // _SAMPLE
+    # Most columns are cleared by some of the rows.
+    if exact(column.gather_every(step), y[::step]) and (step == 1 or exact(column, y)):
+        return "in every training row"
+    if classes <= 2 and kind_of(column.dtype) == "number" and _same_order(column, y, classes=classes):
+        return "in nearly every training row"
+    return None
 
 
 def _one_class_each(column: pl.Series, y: NDArray[Any]) -> bool:
-    table = pl.DataFrame([column.alias("value"), pl.Series("label", y)])
+    table = pl.DataFrame([column, pl.Series("label", y)])
     pairs = table.unique()
     values = pairs["value"].n_unique()
     return pairs.height == values <= _FEW_VALUES and pairs["label"].n_unique() > 1
@@ -111,3 +118,24 @@ def _is_a_line(column: pl.Series, y: NDArray[Any]) -> bool:
     if not np.isfinite(values).all() or values.std() == 0.0 or y.std() == 0.0:
         return False
     return bool(abs(np.corrcoef(values, y)[0, 1]) > 1.0 - 1e-9)
+
+
+def _same_order(column: pl.Series, y: NDArray[Any], *, classes: int) -> bool:
+    """Whether a column of numbers has the order of the label, or its reverse, by a sample of the rows."""
+    places = [np.flatnonzero(y == label) for label in range(classes)] or [np.arange(len(y))]
+    # As many rows of a rare class as there are, up to its half of the sample: an AUROC does not mind.
+    index = np.concatenate([each[:: 1 + len(each) * len(places) // _SAMPLE] for each in places])
+    values = as_numbers(column[index])
+    known = values.is_not_null().to_numpy()
+    labels = y[index][known]
+    ranks = values.drop_nulls().rank("average").to_numpy()
+    if classes:
+        count, above = len(labels), int(labels.sum())
+        if min(above, count - above) < _EACH:
+            return False
+        area = (ranks[labels == 1].mean() - (above + 1) / 2) / (count - above)
+        return bool(abs(area - 0.5) >= _AUROC - 0.5)
+    order = pl.Series(labels).rank("average").to_numpy()
+    if len(labels) < _ENOUGH or ranks.std() == 0.0 or order.std() == 0.0:
+        return False
+    return bool(abs(np.corrcoef(ranks, order)[0, 1]) > _RANK_CORRELATION)

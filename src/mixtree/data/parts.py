@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
-from mixtree.data.frames import as_frame, as_text, kind_of
+from mixtree.data.dates import SURE_FORMATS, as_dates, date_format
+from mixtree.data.frames import Kind, as_frame, as_text, kind_of
 from mixtree.data.labels import alike
 from mixtree.data.readers import names, read_table
 from mixtree.data.specs import Table, TableSpec
@@ -95,12 +96,12 @@ def _require(frame: pl.DataFrame, column: str, role: str, where: str) -> None:
 def _training(spec: TableSpec, told: list[str]) -> Part:
     tables = [("training" if name is None else f"source {name!r}", table) for name, table in spec.sources]
     codes = set(spec.categorical)
-    opened = [_open(table, what, codes) for what, table in tables]
-    mixed = _text_somewhere([frame for _, frame in opened]) - codes
+    known = {*codes, spec.label, spec.source_col}
+    opened = _dated([_open(table, what, codes) for what, table in tables], known)
+    mixed = _text_somewhere(opened, codes, told)
     if mixed:
-        told.append(f"column {names(sorted(mixed))} is text in one training table: treated as text in all")
         # Read again as text, before leading zeros of codes are lost.
-        opened = [_open(table, what, mixed | codes) for what, table in tables]
+        opened = _dated([_open(table, what, mixed | codes) for what, table in tables], known | mixed)
     sources = []
     for (name, _), (where, frame) in zip(spec.sources, opened, strict=True):
         _require(frame, spec.label, "label", where)
@@ -116,13 +117,56 @@ def _training(spec: TableSpec, told: list[str]) -> Part:
     return Part(where, frame, frame[spec.label], source)
 
 
-def _text_somewhere(frames: Sequence[pl.DataFrame]) -> set[str]:
-    """Columns that are text in one file and something else in another."""
-    kinds: dict[str, set[str]] = {}
-    for frame in frames:
+def _kinds(opened: Sequence[tuple[str, pl.DataFrame]]) -> dict[str, dict[Kind, list[int]]]:
+    """For every column, the places of the tables that have values of each kind in it."""
+    found: dict[str, dict[Kind, list[int]]] = {}
+    for place, (_, frame) in enumerate(opened):
         for name, dtype in frame.schema.items():
-            kinds.setdefault(name, set()).add(kind_of(dtype))
-    return {name for name, found in kinds.items() if "text" in found and found - {"text", "empty"}}
+            kind = kind_of(dtype)
+            if kind != "empty":
+                found.setdefault(name, {}).setdefault(kind, []).append(place)
+    return found
+
+
+def _dated(
+    opened: Sequence[tuple[str, pl.DataFrame]], others: Collection[str | None]
+) -> list[tuple[str, pl.DataFrame]]:
+    """The tables, with dates for the text in a column that holds dates elsewhere and is none of ``others``.
+
+    As in later rows, only text such as 2024-12-31 is a date: it cannot be misread.
+    """
+    done = list(opened)
+    for name, kinds in _kinds(opened).items():
+        if set(kinds) != {"text", "date"} or name in others:
+            continue
+        texts = [as_text(opened[place][1].get_column(name).alias("text")) for place in kinds["text"]]
+        read = [as_dates(text, date_format(text, formats=SURE_FORMATS)[0]) for text in texts]
+        if any(each.null_count() > text.null_count() for each, text in zip(read, texts, strict=True)):
+            continue
+        for place, each in zip(kinds["text"], read, strict=True):
+            where, frame = done[place]
+            done[place] = where, frame.with_columns(each.alias(name))
+    return done
+
+
+def _text_somewhere(
+    opened: Sequence[tuple[str, pl.DataFrame]], codes: Collection[str], told: list[str]
+) -> set[str]:
+    """Columns, other than codes, that are text in one table and something else in another."""
+    mixed = set()
+    for name, kinds in _kinds(opened).items():
+        if "text" not in kinds or len(kinds) == 1 or name in codes:
+            continue
+        text, *more = kinds["text"]
+        other = next(places[0] for kind, places in kinds.items() if kind != "text")
+        also = f" (and {len(more):,} more)" if more else ""
+        hint = ". Write dates as 2024-12-31" if "date" in kinds else ""
+        told.append(
+            f"column {name!r} is text in {opened[text][0]}{also} but not in {opened[other][0]}: treated as"
+            f" text in all{hint}"
+        )
+        mixed.add(name)
+    return mixed
 
 
 def _source_names(spec: TableSpec, name: str | None, frame: pl.DataFrame, where: str) -> pl.Series:

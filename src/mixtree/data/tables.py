@@ -83,10 +83,10 @@ def load_tables(spec: TableSpec, *, seed: int = 0, preprocessor: Preprocessor | 
         judges = _split(spec, parts["target"], judges["target"], seed)
     leakage = _leakage(Keys.of(preprocessor.keys(frame), y["training"]), rows, judges)
     told += [
-        f"column {column.name!r} alone tells the label {spec.label!r} in every training row: is it known "
-        "when predictions are made? If not, leave it out (--drop)"
+        f"column {column.name!r} alone tells the label {spec.label!r} {where}: is it known when predictions "
+        "are made? If not, leave it out (--drop)"
         for column in frame
-        if tells_label(column, y["training"], classes=len(labels.classes or ()))
+        if (where := tells_label(column, y["training"], classes=len(labels.classes or ())))
     ]
     ready = {
         name: Rows(preprocessor.transform(frame, rows=index), y["training"][index])

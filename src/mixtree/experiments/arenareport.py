@@ -81,7 +81,8 @@ a second one (steps up to 27 × and races by loss alone, which failed on `wine-q
 with the one after it. So the confirm half is no longer untouched: two of the choices answer to it. Taking
 back ruinous steps came later, from regressions outside the arena whose models exploded. It was looked at
 twice more then: not to try larger steps in a regression at all made `wine-price` surely worse, so they are
-tried and taken back.
+tried and taken back. Last came targets that contradict the sources: where smaller steps than usual were
+settled on, which no run of the arena did, the usual ones are tried on the target's rows too.
 
 Whether the target lies in the sources' hull decides nothing here: the hull test tells *shift*, not whether
 the target's rows *help*, which is measured directly. The verdict reports it.
