@@ -70,13 +70,13 @@ class Extra:
     def trained(
         self, algorithm: str, rows: Rows, *, purpose: str, sources: Sources | None = None
     ) -> tuple[float, Floats]:
-        """The model's validation loss and its predictions.
+        """The model's validation loss and its predictions; the better one by that loss, if there are two.
 
-        Own rows are trained on at both step sizes: what was chosen for the sources need not suit them, and
-        the loss that chooses is that of the rows they train on.
+        Where the study settled on a step size of its own, the usual one is tried too: a reference must be
+        beaten by more than its step size, and not suffer from one that suits it badly.
         """
-        rates = [self.rate, 1.0] if algorithm.startswith(VALIDATION) else [self.rate]
-        tried = [self._trained(algorithm, rows, rate, purpose, sources) for rate in dict.fromkeys(rates)]
+        rates = dict.fromkeys([self.rate, 1.0])
+        tried = [self._trained(algorithm, rows, rate, purpose, sources) for rate in rates]
         return min(tried, key=lambda each: each[0])
 
     def _trained(
@@ -165,11 +165,10 @@ def references(extra: Extra, view: View, *, choose: Metric) -> tuple[dict[str, F
     if extra.prepared.options.reference == "none":
         return {}, []
     found, notes = _trained(extra, view, choose)
-    at_rate = [name for name in found if name != VALIDATION]
-    if at_rate and extra.rate != 1.0:
-        were = "was" if len(at_rate) == 1 else "were"
-        at = f"{extra.rate:g} × the step size, which the study had chosen"
-        notes.append(f"{', '.join(at_rate)} {were} trained at {at}")
+    if found and extra.rate != 1.0:
+        were = "was" if len(found) == 1 else "were"
+        at = f"{extra.rate:g} × the step size, which the study had chosen, and at the usual one"
+        notes.append(f"{', '.join(found)} {were} trained at {at}: the better one counts")
     return found, notes
 
 

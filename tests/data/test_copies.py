@@ -69,6 +69,26 @@ def test_rows_that_are_alike_by_chance_are_no_copies() -> None:
     assert without_copies(given, part(60))[2] == ()
 
 
+def test_rows_of_values_that_only_the_target_has_are_no_copies() -> None:
+    random = np.random.default_rng(0)
+
+    def part(count: int, shift: float) -> Rows:
+        x = random.integers(3, size=(count, 2)) + shift
+        return Rows(x, (random.random(count) < 0.8 * (x[:, 0] > shift)).astype(int))
+
+    given = Sources(("a", "b"), (part(200, 0.0), part(200, 0.0)), part(60, 9.0), 2)
+    assert without_copies(given, part(60, 9.0))[2] == ()
+    values = given.validation.x + random.normal(size=(60, 1))
+    apart = replace(given, validation=Rows(values, given.validation.y))
+    assert without_copies(apart, apart.validation.take(np.arange(30)))[1] is None
+
+
+def test_a_few_pairs_are_left_alone() -> None:
+    given = sources()
+    few = joined(given.validation, given.validation.take(np.arange(3)))
+    assert without_copies(replace(given, validation=few), None)[2] == ()
+
+
 def test_a_held_out_row_has_no_copy_among_those_that_chose() -> None:
     problem = sources(80, hull="outside")
     four = replace(problem, validation=joined(*[problem.validation] * 4))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,15 +12,15 @@ from numpy.typing import NDArray
 
 from mixtree.data.sources import Rows, Sources
 
-_LIKELY = 3
-"""Source rows per distinct row from which a row that occurs twice by chance should be in a source too."""
+_PAIRS, _FEWER = 5, 0.1
+"""Pairs with different labels that chance must lead to expect, and the share of them that is still none."""
 
 
 def without_copies(sources: Sources, test: Rows | None) -> tuple[Sources, Rows | None, tuple[str, ...]]:
     """Every validation row once, the test rows that are no validation rows, and what was left out in words.
 
-    Only rows that stand in no source are taken for copies: where there are few values, rows are alike by
-    chance, and then many source rows are like them.
+    Where there are few values, rows are alike by chance: those stay. Rows that share their features by chance
+    have different labels now and then, copies have not; and rows like them may stand in the sources.
     """
     told, validation = [], sources.validation
     repeats = copied(validation, sources.rows)
@@ -44,31 +45,54 @@ def copied(rows: Rows, sources: Sequence[Rows], *, within: Rows | None = None) -
     """Which rows repeat one of ``within``, or an earlier one of their own; those alike by chance do not."""
     keys = list(_keys(rows))
     copies = np.zeros(len(keys), dtype=np.bool_)
-    if within is None:
-        seen: set[bytes] = set()
-        for place, key in enumerate(keys):
-            copies[place] = key in seen
+    others = None if within is None else list(_keys(within))
+    seen = set(others or ())
+    for place, key in enumerate(keys):
+        copies[place] = key in seen
+        if others is None:
             seen.add(key)
-    else:
-        seen = set(_keys(within))
-        copies[:] = [key in seen for key in keys]
-    if not copies.any() or sum(map(len, sources)) < _LIKELY * len(set(keys)):
+    if not copies.any() or _alike_by_chance(keys, others):
         return np.zeros_like(copies)
-    by_chance = {key for source in sources for key in _keys(source)}
-    copies &= [key not in by_chance for key in keys]
-    return copies
+    wanted = {key for key, copy in zip(keys, copies, strict=True) if copy}
+    wanted.difference_update(key for source in sources for key in _keys(source))
+    return np.array([copy and key in wanted for key, copy in zip(keys, copies, strict=True)], dtype=np.bool_)
 
 
-def _keys(rows: Rows) -> Iterator[bytes]:
-    """Features and label of every row as bytes."""
+_Key = tuple[bytes, float]
+
+
+def _alike_by_chance(rows: list[_Key], others: list[_Key] | None) -> bool:
+    """Whether rows of the same features have different labels about as often as any two rows."""
+    features, labels = (
+        _pairs([key[part] for key in rows], None if others is None else [key[part] for key in others])
+        for part in (0, 1)
+    )
+    same, count = _pairs(rows, others), len(rows)
+    total = count * (count - 1) // 2 if others is None else count * len(others)
+    by_chance = features * (1.0 - labels / total)
+    return by_chance < _PAIRS or features - same > _FEWER * by_chance
+
+
+def _pairs(rows: Sequence[Hashable], others: Sequence[Hashable] | None) -> int:
+    """How many pairs are equal: of two of the rows, or of one of them and one of the others."""
+    counts = Counter(rows)
+    if others is None:
+        return sum(count * (count - 1) // 2 for count in counts.values())
+    return sum(counts[key] * count for key, count in Counter(others).items())
+
+
+def _keys(rows: Rows) -> Iterator[_Key]:
+    """The features of every row as bytes, and its label."""
     x: Any = rows.x
-    labels = np.asarray(rows.y, dtype=np.float64)
+    labels = np.asarray(rows.y, dtype=np.float64).tolist()
     if hasattr(x, "tocsr"):
         x = x.tocsr()
         for place, label in enumerate(labels):
             part = slice(x.indptr[place], x.indptr[place + 1])
-            yield x.indices[part].tobytes() + x.data[part].tobytes() + label.tobytes()
+            yield x.indices[part].tobytes() + x.data[part].tobytes(), label
         return
-    table = np.column_stack([x, labels]).tobytes()
-    width = len(table) // max(1, len(labels))
-    yield from (table[start : start + width] for start in range(0, len(table), width))
+    table = np.ascontiguousarray(x)
+    width = table.itemsize * (table.shape[1] if table.ndim > 1 else 1)
+    text = table.tobytes()
+    for place, label in enumerate(labels):
+        yield text[place * width : (place + 1) * width], label
