@@ -82,3 +82,14 @@ def test_truth_values_keep_their_spelling(tables, done, base):
 
 def test_it_says_what_was_written(model, done):
     assert "60 predictions written to p.csv" in done("predict", model, "new.csv", "-o", "p.csv").err
+
+
+def test_rows_unlike_the_training_rows_are_told(model, done):
+    assert "warning" not in done("predict", model, "new.csv", "-o", "p.csv").err
+    new = pl.read_csv("new.csv")
+    text = next(name for name in new.columns if new[name].dtype == pl.String and new[name].n_unique() < 10)
+    new.with_columns(pl.lit("never seen").alias(text)).write_csv("other.csv")
+    told = done("predict", model, "other.csv", "-o", "p.csv").err
+    assert (
+        f"warning: column {text!r} of other.csv: 100% of the rows have a value that no training row" in told
+    )

@@ -32,6 +32,7 @@ def predict(
     """Predict the rows of a table with a fitted model."""
     import polars as pl
 
+    from mixtree.data.drift import unlike
     from mixtree.data.tables import read_table
     from mixtree.modelfolder import load_model
 
@@ -48,6 +49,8 @@ def predict(
         found |= {f"probability_{_word(label)}": scores[:, n] for n, label in enumerate(loaded.classes)}
     if taken := [name for name in columns if name in found]:
         raise InputError(f"cannot keep the column {taken[0]!r} of {table}: a prediction has this name")
+    for warning in unlike(loaded.preprocessor, frame, where=str(table)):
+        typer.echo(f"warning: {warning}", err=True)
     _write_table(pl.DataFrame(columns | found), output)
     typer.echo(f"{len(frame)} predictions written to {output}", err=True)
 

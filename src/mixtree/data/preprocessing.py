@@ -335,13 +335,14 @@ def _raw(columns: tuple[Column, ...], block: pl.DataFrame, where: str) -> _Raw:
             codes[:, code] = levels_as_codes(column, values).to_numpy()
             code += 1
             continue
-        for part in _columns_of_numbers(column, values):
+        for part in numbers_of(column, values):
             numbers[:, number] = part.fill_null(np.nan).to_numpy()
             number += 1
     return _Raw(numbers, codes, empty)
 
 
-def _columns_of_numbers(column: Column, values: pl.Series) -> Iterator[pl.Series]:
+def numbers_of(column: Column, values: pl.Series) -> Iterator[pl.Series]:
+    """The numbers that the values of a column become, before they are scaled."""
     if column.kind == "numeric":
         yield values
     elif column.kind == "date":
@@ -357,7 +358,7 @@ def _learn(columns: tuple[Column, ...], frame: pl.DataFrame, where: str) -> tupl
         if column.kind not in ("numeric", "date"):
             continue
         # Column by column: the imputer's own median would copy the whole table several times.
-        for part in _columns_of_numbers(column, values_of(column, frame[column.name], where=where)):
+        for part in numbers_of(column, values_of(column, frame[column.name], where=where)):
             median = float(np.median(part.drop_nulls().to_numpy()))
             scaler = StandardScaler(copy=False).fit(part.fill_null(median).to_numpy().reshape(-1, 1))
             learnt.append((median, scaler.mean_[0], scaler.scale_[0]))

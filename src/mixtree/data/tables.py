@@ -14,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mixtree.data.columns import Column, values_of
+from mixtree.data.drift import unlike
 from mixtree.data.frames import kind_of
 from mixtree.data.labels import Label, Labels
 from mixtree.data.leakage import Keys, Overlap, find_leakage, tells_label
@@ -78,6 +79,7 @@ def load_tables(spec: TableSpec, *, seed: int = 0, preprocessor: Preprocessor | 
     rows = _rows_by_source(spec, training)
     frame = _compact(training.frame, preprocessor)
     del training  # the table as it was read: from here on there is room for the features
+    told += [words for part in parts.values() for words in unlike(preprocessor, part.frame, where=part.where)]
     judges = {role: _Judge.of(part, preprocessor, y[role]) for role, part in parts.items()}
     if "target" in judges:
         judges = _split(spec, parts["target"], judges["target"], seed)
