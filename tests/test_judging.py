@@ -363,3 +363,18 @@ def test_twins_of_a_regression_have_wider_intervals():
     note = next(each for each in result.verdict.notes if "its twins" in each)
     assert "its interval is 75% wider" in note
     assert result.verdict.score.low >= 0.0
+
+
+def test_a_gain_that_is_not_the_mixtures_is_said_to_be_none_of_its():
+    random = np.random.default_rng(0)
+
+    def part(count, sign):
+        x = random.normal(size=(count, 6))
+        return x, (random.random(count) < 1 / (1 + np.exp(-sign * (2 * x[:, 0] + x[:, 1])))).astype(int)
+
+    same = part(800, 1.0)
+    options = {"model": "linear", "budget": 800, "reference": "none", "seed": 1}
+    verdict = fit({"a": same, "b": same}, part(300, -1.0), test=part(500, -1.0), **options).verdict
+    assert any(
+        "they are uniform, so what is gained over uniform comes from those" in n for n in verdict.notes
+    )

@@ -56,6 +56,7 @@ _FOLDS, _TRIES = 5, 50
 _WIDER = 1.25  # nested: scores were measured to be off by up to 1.23 times what their rows explain
 _TWINS_WIDER = 1.75  # the same of a regression's twins, tuned on half of the rows each: up to 1.8 times
 _RARE = 10  # rows of a class below which a score deserves a warning
+_UNIFORM = 0.02  # weights nearer to 1/K than this are shown as the same
 
 
 def judged(
@@ -497,6 +498,8 @@ def _mixture(case: _Case) -> tuple[HullTest, MixtureUncertainty]:
     )
     if case.lineage and last:
         note = f"the weights are those before the last {last} steps, which were on the target's own rows"
+        if np.abs(case.mixed.mixture[:count] - 1.0 / count).max() < _UNIFORM:
+            note += "; they are uniform, so what is gained over uniform comes from those rows"
         found = replace(found, notes=(*found.notes, note))
     return hull, found
 
