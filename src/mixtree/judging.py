@@ -498,7 +498,7 @@ def _mixture(case: _Case) -> tuple[HullTest, MixtureUncertainty]:
     )
     if case.lineage and last:
         note = f"the weights are those before the last {last} steps, which were on the target's own rows"
-        if np.abs(case.mixed.mixture[:count] - 1.0 / count).max() < _UNIFORM:
+        if count > 1 and np.abs(case.mixed.mixture[:count] - 1.0 / count).max() < _UNIFORM:
             note += "; they are uniform, so what is gained over uniform comes from those rows"
         found = replace(found, notes=(*found.notes, note))
     return hull, found
