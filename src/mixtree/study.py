@@ -50,6 +50,7 @@ class Result(Generic[State]):
     spent: dict[str, int]
     """Steps by phase; their sum is at most the budget."""
     tree: Tree = field(repr=False)
+    """All nodes; that of a built-in search itself."""
     state: State = field(repr=False)
     warnings: tuple[str, ...] = field(default=())
     predictions: dict[Path, NDArray[Any]] = field(default_factory=dict, repr=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from mixtree.data.sources import Rows, Sources
 
 _PAIRS, _FEWER = 5, 0.1
 """Pairs with different labels that chance must lead to expect, and the share of them that is still none."""
+
+_BLOCK = 10_000  # rows at a time
 
 
 def without_copies(sources: Sources, test: Rows | None) -> tuple[Sources, Rows | None, tuple[str, ...]]:
@@ -58,7 +61,7 @@ def copied(rows: Rows, sources: Sequence[Rows], *, within: Rows | None = None) -
     return np.array([copy and key in wanted for key, copy in zip(keys, copies, strict=True)], dtype=np.bool_)
 
 
-_Key = tuple[bytes, float]
+_Key = tuple[int, float]
 
 
 def _alike_by_chance(rows: list[_Key], others: list[_Key] | None) -> bool:
@@ -82,17 +85,19 @@ def _pairs(rows: Sequence[Hashable], others: Sequence[Hashable] | None) -> int:
 
 
 def _keys(rows: Rows) -> Iterator[_Key]:
-    """The features of every row as bytes, and its label."""
-    x: Any = rows.x
-    labels = np.asarray(rows.y, dtype=np.float64).tolist()
+    """A hash of every row's features, and its label."""
+    x: Any = rows.x.tocsr() if hasattr(rows.x, "tocsr") else rows.x
+    labels = np.asarray(rows.y, dtype=np.float64)
+    for start in range(0, len(labels), _BLOCK):
+        part = x[start : start + _BLOCK]
+        yield from zip(_hashes(part), labels[start : start + _BLOCK].tolist(), strict=True)
+
+
+def _hashes(x: Any) -> Iterator[int]:
     if hasattr(x, "tocsr"):
-        x = x.tocsr()
-        for place, label in enumerate(labels):
-            part = slice(x.indptr[place], x.indptr[place + 1])
-            yield x.indices[part].tobytes() + x.data[part].tobytes(), label
+        for first, last in pairwise(x.indptr):
+            yield hash(x.indices[first:last].tobytes() + x.data[first:last].tobytes())
         return
     table = np.ascontiguousarray(x)
-    width = table.itemsize * (table.shape[1] if table.ndim > 1 else 1)
-    text = table.tobytes()
-    for place, label in enumerate(labels):
-        yield text[place * width : (place + 1) * width], label
+    width, text = table.itemsize * (table.size // max(1, len(table))), table.tobytes()
+    yield from (hash(text[place * width : (place + 1) * width]) for place in range(len(table)))
