@@ -18,6 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mixtree.algorithms import make_search, training_sources
+from mixtree.data.copies import without_copies
 from mixtree.data.frames import as_frame, is_missing
 from mixtree.data.labelscale import LabelScale
 from mixtree.data.preprocessing import Preprocessor
@@ -145,12 +146,13 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             attribution=self.attribution,  # type: ignore[arg-type]
             stop_early=self.stop_early,
         )
+        sources, _, copies = without_copies(sources, None)
         with class_names(self._class_names()):
             prepared = prepare(sources, options)  # warns of classes that the validation rows lack
         with class_names(self._class_names(), told=True):
-            self._run(prepared, stand_in=stand_in)
+            self._run(prepared, copies, stand_in=stand_in)
 
-    def _run(self, prepared: Prepared, *, stand_in: bool) -> None:
+    def _run(self, prepared: Prepared, copies: tuple[str, ...], *, stand_in: bool) -> None:
         seed, sources = prepared.options.seed, prepared.given
         with opened(self.storage, kept=prepared.keep_predictions) as place:
             result = run(
@@ -163,7 +165,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
                 workers=self.workers,
                 keep_predictions=prepared.keep_predictions,
             )
-            result = judged(prepared, result, scale=self._label_scale(), storage=place)
+            result = judged(prepared, result, scale=self._label_scale(), storage=place, warnings=copies)
         trainer: Any = prepared.trainer
         metric, validation = prepared.chosen.metric, prepared.sources.validation
         self.mixture_ = result.weights

@@ -163,7 +163,8 @@ def fit(
     from mixtree.judging import judged  # a fit is judged by further fits
 
     data = as_sources(sources, val, classes=classes)
-    prepared = prepare(data, make_options(**options), test=None if test is None else as_rows(test, data))
+    data, judges, told = without_copies(data, None if test is None else as_rows(test, data))
+    prepared = prepare(data, make_options(**options), test=judges)
     with opened(storage, kept=prepared.keep_predictions) as place:
         result = run(
             prepared.search,
@@ -178,7 +179,7 @@ def fit(
             listeners=listeners,
             keep_predictions=prepared.keep_predictions,
         )
-        return judged(prepared, result, storage=place, listeners=listeners)
+        return judged(prepared, result, storage=place, listeners=listeners, warnings=told)
 
 
 def make_options(**options: Any) -> FitOptions:
@@ -208,8 +209,6 @@ class Prepared:
     """What the judges are."""
     setting: Setting
     model: ModelOptions
-    told: tuple[str, ...] = ()
-    """What was left out of the rows that judge, and why: part of the verdict."""
 
     @property
     def policy(self) -> str:
@@ -231,7 +230,6 @@ class Prepared:
 def prepare(sources: Sources, options: FitOptions, *, test: Rows | None = None) -> Prepared:
     """Everything that can fail before training fails here."""
     check_seed(options.seed)
-    sources, test, told = without_copies(sources, test)
     policy, why = _decide_policy(options)
     options = replace(options, policy=policy)
     _check_policy(options, policy)
@@ -262,7 +260,6 @@ def prepare(sources: Sources, options: FitOptions, *, test: Rows | None = None) 
         "holdout" if test is None else "test",
         setting,
         model,
-        told,
     )
 
 

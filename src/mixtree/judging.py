@@ -138,7 +138,6 @@ def judge(
         instead=scored.instead,
         reference_spent=extra.spent,
         warnings=[
-            *prepared.told,
             *scored.warnings,
             *_warned(scored.score, against),
             *_rare(scored, case),

@@ -375,7 +375,7 @@ class TreeSearch(Accounted):
             if isinstance(cost, Infeasible) or 2 * cost > left:
                 self._given_up.update([path, *self._frontier.drop(len(path))])
                 continue
-            children = self._split(path, cell) if self._random else self._partition(cell, 0)
+            children = self._split(path, cell)
             if children and len(children) * cost <= left:
                 return self._expand(path, children, cost)
             if children:

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from safetensors.numpy import load_file
@@ -356,3 +357,30 @@ def test_the_task_is_said_and_numbers_as_classes_get_a_hint(tables, done, base):
     )
     told = done("fit", *counted, "--drop", "bought", "--task", "regression", "--dry-run", "--out", "m").err
     assert "label: visits: a number (regression)" in told
+
+
+def test_test_rows_that_are_validation_rows_do_not_score(tables, done):
+    rows = np.random.default_rng(0).normal(size=(460, 4))
+    frame = pl.DataFrame(rows, schema=list("abcd")).with_columns(y=pl.Series((rows[:, 0] > 0).astype(int)))
+    train, val, rest = frame[:300], frame[300:420], frame[420:]
+    train.with_columns(src=pl.Series(["one", "two"] * 150)).write_csv("t.csv")
+    val.write_csv("v.csv")
+    flags = [
+        "--source-col",
+        "src",
+        "--label",
+        "y",
+        "--val",
+        "v.csv",
+        "--model",
+        "linear",
+        "--reference",
+        "none",
+    ]
+    for name, test in {"all": val, "one class": pl.concat([val, rest.filter(pl.col("y") == 1)])}.items():
+        test.write_csv("test.csv")
+        answer = done("fit", "t.csv", *flags, "--test", "test.csv", "--budget", 100, "--out", name, "--json")
+        assert answer.json["test_score"] is None  # not an error once all is trained
+        left = f"120 of {len(test)} test rows also stand among the validation rows"
+        assert answer.json["verdict"]["warnings"][0].startswith(left)
+        assert answer.err.count("also stand") == 1

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -14,9 +13,6 @@ from mixtree.cli.fit import fit_options, scaled, table_spec, testable
 from mixtree.cli.options import DATA, FITTING, JUDGING, OUTPUT, Flag, Values, command, with_config
 from mixtree.cli.reports import print_plan
 from mixtree.errors import InputError
-
-if TYPE_CHECKING:
-    from mixtree.data.tables import TableData
 
 _FIT_ONLY = ("min", "max", "max_passes", "time_limit", "init")
 """Flags that a comparison of algorithms, baselines among them, has no use for."""
@@ -68,7 +64,7 @@ def compare(tables: list[Path], values: Values) -> None:
     scale, options = LabelScale.of(data[0].problem_sources), scaled(data[0], given)[1]
     data = [scaled(each, given, scale)[0] for each in data]
     classes = data[0].problem_sources.classes
-    data = [_each_row_once(testable(each, metric_of(options, classes))) for each in data]
+    data = [testable(each, metric_of(options, classes)) for each in data]
     prepared = prepare(data[0].problem_sources, options, test=data[0].test)
     print_plan(Console(stderr=True, emoji=False), data[0], prepared)
     chosen = prepared.chosen
@@ -122,13 +118,6 @@ def compare(tables: list[Path], values: Values) -> None:
         console = Console(emoji=False)
         _print(console, summaries, chosen.metric.name, rows)
         _print_against(console, algorithms, runs, None if judges is None else against)
-
-
-def _each_row_once(data: TableData) -> TableData:
-    from mixtree.data.copies import without_copies
-
-    sources, test, told = without_copies(data.problem_sources, data.test)
-    return replace(data, problem_sources=sources, test=test, warnings=(*data.warnings, *told))
 
 
 def _which_rows(tested: bool, judged: bool) -> str:

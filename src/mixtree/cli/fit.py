@@ -132,10 +132,6 @@ def _fit_data(
     data, options, scale = scaled(data, given, _scale_of(values))
     data = testable(data, metric_of(options, classes))
     prepared = prepare(data.problem_sources, options, test=data.test)
-    judges = prepared.judges if prepared.role == "test" else None
-    data = replace(
-        data, problem_sources=prepared.given, test=judges, warnings=(*data.warnings, *prepared.told)
-    )
     console = Console(stderr=True, emoji=False)
     print_plan(console, data, prepared)
     if place is None:
@@ -167,7 +163,7 @@ def _fit_data(
             scale=scale,
             storage=storage,
             listeners=[progress],
-            warnings=[str(each) for each in data.leakage if each.source.startswith("source ")],
+            warnings=data.doubtful,
         )
     print_warnings(console, result.warnings)
     about = write(place, data, prepared, result, values, scale)

@@ -14,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mixtree.data.columns import Column, values_of
+from mixtree.data.copies import without_copies
 from mixtree.data.drift import unlike
 from mixtree.data.frames import kind_of
 from mixtree.data.labels import Label, Labels
@@ -42,6 +43,8 @@ class TableData:
     labels: Labels
     leakage: tuple[Overlap, ...]
     warnings: tuple[str, ...]
+    doubtful: tuple[str, ...] = ()
+    """Those of the warnings that say what a score may be worth: they belong into the verdict."""
 
     @property
     def classes(self) -> tuple[Label, ...] | None:
@@ -95,11 +98,14 @@ def load_tables(spec: TableSpec, *, seed: int = 0, preprocessor: Preprocessor | 
         for name, index in rows.items()
     }
     told += _notes(labels, ready, judges["validation"].rows)
-    told += [str(overlap) for overlap in leakage]
     validation, classes = judges["validation"].rows, len(labels.classes or ())
     sources = Sources(tuple(ready), tuple(ready.values()), validation, classes)
     test = judges["test"].rows if "test" in judges else None
-    return TableData(sources, test, preprocessor, labels, leakage, tuple(told))
+    sources, test, copies = without_copies(sources, test)
+    shared = [str(each) for each in leakage if each.source.startswith("source ") or not copies]
+    return TableData(
+        sources, test, preprocessor, labels, leakage, (*told, *shared, *copies), (*copies, *shared)
+    )
 
 
 @dataclass(frozen=True, eq=False, slots=True)
