@@ -96,7 +96,8 @@ FORMATS: dict[str, Callable[[Weights, Mapping[str, int] | None], str]] = {
 def export_mixture(weights: Weights, form: str, *, sizes: Mapping[str, int] | None = None) -> str:
     """The mixture in one of the FORMATS."""
     if form not in FORMATS:
-        raise InputError(f"unknown format {form!r}; choose one of {', '.join(FORMATS)}")
+        known = f"{', '.join(FORMATS)}; the command line also writes models, as onnx"
+        raise InputError(f"unknown format {form!r}; choose one of {known}")
     return FORMATS[form](weights, sizes)
 
 
