@@ -1,6 +1,8 @@
-"""Compiles the kernel of the built-in MLP into the package when it is installed or built.
+"""Compiles the package's two C files when it is installed or built.
 
-Without a C compiler, or where compiling fails, the package is built without it and uses numpy instead.
+``_mlp`` is the kernel of the built-in MLP, ``_arithmetic`` a Python module of what every node computes.
+Without a C compiler (or, for the module, without Python's headers), or where compiling fails, the package is
+built without them: numpy and Python compute the same.
 """
 
 from __future__ import annotations
@@ -17,36 +19,50 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.tags import sys_tags
 
-SOURCE = "src/mixtree/trainers/_mlp.c"
+KERNEL = "src/mixtree/trainers/_mlp.c"
+MODULE = "src/mixtree/_arithmetic.c"
 SUFFIX = {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
 # No -ffast-math: NaN and infinity must propagate. No -march=native: wheels run on other machines.
-FLAGS = ["-std=gnu11", "-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
-FLAGS += ["-fvisibility=hidden", "-fPIC", "-shared"]
+SHARED = ["-std=gnu11", "-fvisibility=hidden", "-fPIC", "-shared"]
+KERNEL_FLAGS = ["-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
+# The module gives the bits that Python gives: nothing is contracted.
+MODULE_FLAGS = ["-O2", "-ffp-contract=off", "-I", sysconfig.get_paths()["include"]]
+if sys.platform == "darwin":
+    MODULE_FLAGS += ["-undefined", "dynamic_lookup"]
 
 
 class CustomBuildHook(BuildHookInterface[Any]):
-    """Puts the compiled library beside its source, and the platform into the wheel's name."""
+    """Puts the compiled libraries beside their sources, and the platform into the wheel's name."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        library = compile_kernel(Path(self.root), say=self.app.display_warning)
-        if library is not None:
+        libraries = compile_all(Path(self.root), say=self.app.display_warning)
+        if libraries:
+            # The module is written for the stable interface: one library for every Python from 3.11 on.
+            python = "cp311-abi3" if any("abi3" in each.name for each in libraries) else "py3-none"
             build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-{_platform()}"
-            build_data["artifacts"].append(library.relative_to(self.root).as_posix())
+            build_data["tag"] = f"{python}-{_platform()}"
+            build_data["artifacts"] += [each.relative_to(self.root).as_posix() for each in libraries]
 
 
-def compile_kernel(root: Path, *, say: Any) -> Path | None:
-    """The library, compiled from its source under this root; None, with a word on why, if it cannot be."""
-    source = root / SOURCE
-    library = source.with_suffix(SUFFIX)
+def compile_all(root: Path, *, say: Any) -> list[Path]:
+    """The libraries that could be compiled from their sources under this root, with a word on the others."""
     if sys.platform == "win32":  # its compiler does not know the vectors that the kernel is written with
-        say("mixtree is built without its compiled kernel on Windows: the built-in MLP uses numpy")
-        return None
+        say("mixtree is built without its compiled parts on Windows: numpy and Python are used")
+        return []
+    made = [
+        _compiled(root / KERNEL, SUFFIX, KERNEL_FLAGS, say=say, instead="the built-in MLP uses numpy"),
+        _compiled(root / MODULE, ".abi3.so", MODULE_FLAGS, say=say, instead="searches use Python"),
+    ]
+    return [library for library in made if library is not None]
+
+
+def _compiled(source: Path, suffix: str, flags: list[str], *, say: Any, instead: str) -> Path | None:
+    library = source.with_suffix(suffix)
     problem = "no C compiler was found"
     for compiler in _compilers():
         with TemporaryDirectory() as folder:
             made = Path(folder) / library.name
-            command = [*compiler, *FLAGS, str(source), "-o", str(made), "-lm"]
+            command = [*compiler, *SHARED, *flags, str(source), "-o", str(made), "-lm"]
             result = subprocess.run(command, capture_output=True, text=True, check=False)
             if result.returncode == 0:
                 # Changed in one move: a process that has the old library loaded keeps it.
@@ -55,7 +71,7 @@ def compile_kernel(root: Path, *, say: Any) -> Path | None:
                 return fresh.replace(library)
             problem = f"{shlex.join(command)} failed:\n{result.stderr.strip()}"
     library.unlink(missing_ok=True)  # an old one would not match its source
-    say(f"mixtree is built without its compiled kernel: the built-in MLP uses numpy. {problem}")
+    say(f"mixtree is built without {library.name}: {instead}. {problem}")
     return None
 
 

@@ -14,6 +14,7 @@ from math import dist
 import numpy as np
 from numpy.typing import NDArray
 
+from mixtree import compiled
 from mixtree.errors import InputError
 from mixtree.simplex import (
     FEW_VERTICES,
@@ -60,8 +61,18 @@ def bisect(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
         return _bisect_many(np.asarray(rows))
     if not isinstance(rows, tuple):
         rows = tuple(map(tuple, rows.tolist()))
-    # Plain loops: right after a training every other function that is called has to be fetched again.
-    edges, lengths, longest = _edges(count), [], 0.0
+    halves = compiled.bisected(rows) if compiled.bisected is not None else None
+    if halves is None:
+        halves = _bisect_few(rows)
+    if not halves:
+        return ()
+    left, right = halves
+    return SimplexCell(left), SimplexCell(right)
+
+
+def _bisect_few(rows: compiled.Corners) -> tuple[compiled.Corners, ...]:
+    """The corners of both halves; none where they cannot be told apart."""
+    edges, lengths, longest = _edges(len(rows)), [], 0.0
     for i, j in edges:
         length = dist(rows[i], rows[j])
         lengths.append(length)
@@ -77,7 +88,7 @@ def bisect(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
         return ()
     left, right = list(rows), list(rows)
     left[i] = right[j] = middle
-    return SimplexCell(tuple(left)), SimplexCell(tuple(right))
+    return tuple(left), tuple(right)
 
 
 @cache

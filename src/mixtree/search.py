@@ -324,8 +324,8 @@ class TreeSearch(Accounted):
         if self._returns == "best" and isinstance(self._nu, str):
             # A growing ν may make any height's best node the chosen one.
             found |= asked & {node.path for node in leaders.values()}
-        elif leaders:
-            found |= asked & {self._chosen().path}
+        elif leaders and (path := self._chosen().path) in asked:
+            found.add(path)
         return found
 
     def adopt(self, nodes: Sequence[Node]) -> None:

@@ -6,6 +6,7 @@ from hashlib import blake2b
 from operator import index
 from struct import Struct
 
+from mixtree import compiled
 from mixtree.errors import InputError
 
 _NO_KEY = blake2b(digest_size=8)
@@ -34,6 +35,10 @@ def derive_seed(seed: int, path: tuple[int, ...] = (), purpose: int = TRAIN) -> 
     >>> derive_seed(0, (0, 1)) == derive_seed(0, (1, 0))
     False
     """
+    if compiled.derived is not None:
+        quick = compiled.derived(seed, path, purpose)
+        if quick is not None:
+            return quick
     number = seed if type(seed) is int and seed >= 0 else check_seed(seed)
     # A hash of the whole key: streams of different keys are unrelated, and it costs a microsecond.
     key = _NO_KEY.copy()

@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mixtree import compiled
 from mixtree.errors import InputError
 from mixtree.values import value
 
@@ -92,6 +93,10 @@ class SimplexCell:
     @property
     def representative(self) -> Mixture:
         corners, count = self.corners, len(self.corners)
+        if compiled.mean is not None:
+            quick = compiled.mean(corners)
+            if quick is not None:
+                return np.array(quick)
         if count <= FEW_VERTICES:
             # Not sum(), which rounds otherwise from Python 3.12 on: these are numpy's additions, bit for bit.
             weights = []

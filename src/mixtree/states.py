@@ -159,7 +159,7 @@ class Upkeep:
     def _wanted(self, paths: Collection[Path]) -> Iterable[Path]:
         assert self._needed is not None
         found: Iterable[Path] = self._needed(paths)
-        if not isinstance(found, Iterable):
+        if type(found) is not set and not isinstance(found, Iterable):
             raise SearchError(f"needed(paths) must return those of the paths that are needed; got {found!r}")
         return found
 

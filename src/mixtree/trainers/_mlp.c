@@ -22,7 +22,7 @@ enum { RELU, SIGMOID, TANH };
 enum { CROSS_ENTROPY, SQUARED, ABSOLUTE, EXP_ABSOLUTE };
 enum { SGD, MOMENTUM, ADAM };
 enum { PLAIN, RECTIFIED, GATED };
-enum { MAX_LAYERS = 64, ALIGNMENT = 64, BLOCK = 60 };
+enum { MAX_LAYERS = 64, ALIGNMENT = 64, BLOCK = 60, AHEAD = 8 };
 
 /* Mirrored field by field in mlp_native.py. Reals are float, or double if wide. */
 typedef struct {
@@ -435,11 +435,19 @@ typedef struct {
     REAL *outputs[MAX_LAYERS + 1], *delta[2], *strip, *zeros;
 } N(space);
 
+INLINE void N(prefetch)(const REAL *row, int64_t width) {
+    for (int64_t i = 0; i < width; i += ALIGNMENT / SIZE) __builtin_prefetch(row + i, 0, 0);
+    __builtin_prefetch(row + width - 1, 0, 0);
+}
+
 static void N(gather)(N(space) * s, const int64_t *rows, int64_t m) {
     const int64_t width = s->t->sizes[0];
     const REAL *x = s->t->x;
-    for (int64_t i = 0; i < m; i++)
-        memcpy(s->outputs[0] + i * width, x + rows[i] * width, (size_t)width * sizeof(REAL));
+    /* Every row is read once: fetched ahead, past the caches in which the model and its caller live. */
+    for (int64_t i = -AHEAD; i < m; i++) {
+        if (i + AHEAD < m) N(prefetch)(x + rows[i + AHEAD] * width, width);
+        if (i >= 0) memcpy(s->outputs[0] + i * width, x + rows[i] * width, (size_t)width * sizeof(REAL));
+    }
 }
 
 static void N(sparse_forward)(N(space) * s, const int64_t *rows, int64_t m) {

@@ -1,0 +1,227 @@
+/* The arithmetic of every node, compiled: cutting a simplex in two, its mean, the seed of a path.
+ *
+ * Each function gives the bits of its twin in Python, which is used where the package was built without this file,
+ * and for what is not plain numbers in plain tuples: None is returned for those.
+ * Why twice: right after a training the interpreter's own code and data have to be fetched again, so that a few
+ * loops over sixteen numbers take as long as ten SGD steps of a small model. One short function does not.
+ */
+#define Py_LIMITED_API 0x030B0000 /* one library for every Python from 3.11 on */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { MOST = 8, WIDEST = 64 }; /* vertices, as FEW_VERTICES in simplex.py, and their weights */
+static const double TIE = 1e-9;
+
+/* ------------------------------------------------------------------------------------------------- simplices */
+
+typedef struct {
+    Py_ssize_t count, width;
+    double weights[MOST][WIDEST];
+} cell;
+
+/* Whether these corners are a few tuples of floats, as a search makes them; the twins in Python take any. */
+static int read_cell(PyObject *corners, cell *c) {
+    if (!PyTuple_CheckExact(corners)) return 0;
+    c->count = PyTuple_Size(corners);
+    if (c->count < 1 || c->count > MOST) return 0;
+    for (Py_ssize_t i = 0; i < c->count; i++) {
+        PyObject *vertex = PyTuple_GetItem(corners, i);
+        if (!PyTuple_CheckExact(vertex)) return 0;
+        const Py_ssize_t width = PyTuple_Size(vertex);
+        if (width > WIDEST || (i && width != c->width)) return 0;
+        c->width = width;
+        for (Py_ssize_t k = 0; k < width; k++) {
+            PyObject *weight = PyTuple_GetItem(vertex, k);
+            if (!PyFloat_CheckExact(weight)) return 0;
+            c->weights[i][k] = PyFloat_AsDouble(weight);
+        }
+    }
+    return 1;
+}
+
+static double distance(const double *one, const double *two, Py_ssize_t width) {
+    double largest = 0.0, sum = 0.0;
+    for (Py_ssize_t k = 0; k < width; k++) {
+        const double gap = fabs(one[k] - two[k]);
+        if (gap > largest) largest = gap;
+    }
+    if (largest == 0.0) return 0.0;
+    for (Py_ssize_t k = 0; k < width; k++) { /* squares of tiny differences would vanish */
+        const double gap = (one[k] - two[k]) / largest;
+        sum += gap * gap;
+    }
+    return largest * sqrt(sum);
+}
+
+/* The vertex half way; NULL, without an exception, where that is one of the two. */
+static PyObject *between(const double *one, const double *two, Py_ssize_t width) {
+    int is_one = 1, is_two = 1;
+    PyObject *middle = PyTuple_New(width);
+    for (Py_ssize_t k = 0; middle && k < width; k++) {
+        const double mean = 0.5 * (one[k] + two[k]);
+        PyObject *weight = PyFloat_FromDouble(mean);
+        is_one &= mean == one[k], is_two &= mean == two[k];
+        if (!weight || PyTuple_SetItem(middle, k, weight)) Py_CLEAR(middle);
+    }
+    if (middle && (is_one || is_two)) Py_CLEAR(middle);
+    return middle;
+}
+
+static PyObject *with_vertex(PyObject *corners, Py_ssize_t count, Py_ssize_t place, PyObject *vertex) {
+    PyObject *changed = PyTuple_New(count);
+    for (Py_ssize_t i = 0; changed && i < count; i++) {
+        PyObject *kept = i == place ? vertex : PyTuple_GetItem(corners, i);
+        Py_INCREF(kept);
+        if (PyTuple_SetItem(changed, i, kept)) Py_CLEAR(changed);
+    }
+    return changed;
+}
+
+/* See partition.bisect. */
+static PyObject *bisected(PyObject *module, PyObject *corners) {
+    cell c;
+    double lengths[MOST * MOST], longest = 0.0;
+    Py_ssize_t first = 0, second = 1, edge = 0;
+    (void)module;
+    if (!read_cell(corners, &c)) Py_RETURN_NONE;
+    if (c.count < 2) return PyTuple_New(0);
+    for (Py_ssize_t i = 0; i < c.count; i++)
+        for (Py_ssize_t j = i + 1; j < c.count; j++, edge++) {
+            lengths[edge] = distance(c.weights[i], c.weights[j], c.width);
+            if (lengths[edge] > longest) longest = lengths[edge];
+        }
+    for (edge = 0; lengths[edge] < longest * (1.0 - 0.5 * TIE); edge++)
+        if (++second == c.count) first++, second = first + 1;
+    PyObject *middle = between(c.weights[first], c.weights[second], c.width);
+    if (!middle) return PyErr_Occurred() ? NULL : PyTuple_New(0);
+    PyObject *left = with_vertex(corners, c.count, first, middle), *right = with_vertex(corners, c.count, second, middle);
+    PyObject *halves = left && right ? PyTuple_Pack(2, left, right) : NULL;
+    Py_XDECREF(left), Py_XDECREF(right), Py_DECREF(middle);
+    return halves;
+}
+
+/* See SimplexCell.representative: the vertices are added one after the other, as numpy does. */
+static PyObject *mean(PyObject *module, PyObject *corners) {
+    cell c;
+    (void)module;
+    if (!read_cell(corners, &c)) Py_RETURN_NONE;
+    PyObject *weights = PyList_New(c.width);
+    for (Py_ssize_t k = 0; weights && k < c.width; k++) {
+        double total = 0.0;
+        for (Py_ssize_t i = 0; i < c.count; i++) total += c.weights[i][k];
+        PyObject *weight = PyFloat_FromDouble(total / (double)c.count);
+        if (!weight || PyList_SetItem(weights, k, weight)) Py_CLEAR(weights);
+    }
+    return weights;
+}
+
+/* ----------------------------------------------------------------------------------------------------- seeds */
+
+/* BLAKE2b (RFC 7693) without a key, with 8 bytes of result. */
+enum { BLOCK = 128, DIGEST = 8 };
+
+static const uint64_t START[8] = {
+    0x6a09e667f3bcc908, 0xbb67ae8584caa73b, 0x3c6ef372fe94f82b, 0xa54ff53a5f1d36f1,
+    0x510e527fade682d1, 0x9b05688c2b3e6c1f, 0x1f83d9abfb41bd6b, 0x5be0cd19137e2179};
+static const uint8_t ORDER[10][16] = {
+    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
+    {11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4}, {7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8},
+    {9, 0, 5, 7, 2, 4, 10, 15, 14, 1, 11, 12, 6, 8, 3, 13}, {2, 12, 6, 10, 0, 11, 8, 3, 4, 13, 7, 5, 15, 14, 1, 9},
+    {12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11}, {13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10},
+    {6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5}, {10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0}};
+
+typedef struct {
+    uint64_t state[8], read; /* bytes that went into the state */
+    uint8_t block[BLOCK];
+    int filled;
+} hash;
+
+static uint64_t rotated(uint64_t word, int by) { return word >> by | word << (64 - by); }
+
+static uint64_t word_at(const uint8_t *bytes) {
+    uint64_t word = 0;
+    for (int i = 7; i >= 0; i--) word = word << 8 | bytes[i];
+    return word;
+}
+
+static void take_block(hash *h, int last) {
+    uint64_t v[16], words[16];
+    h->read += (uint64_t)h->filled;
+    memset(h->block + h->filled, 0, (size_t)(BLOCK - h->filled));
+    for (int i = 0; i < 16; i++) words[i] = word_at(h->block + 8 * i);
+    for (int i = 0; i < 8; i++) v[i] = h->state[i], v[i + 8] = START[i];
+    v[12] ^= h->read;
+    if (last) v[14] = ~v[14];
+    for (int round = 0; round < 12; round++)
+        for (int i = 0; i < 8; i++) { /* four columns, then four diagonals */
+            const uint8_t *order = ORDER[round % 10] + 2 * i;
+            const int turn = i / 4, a = i % 4, b = 4 + (a + turn) % 4, c = 8 + (a + 2 * turn) % 4,
+                      d = 12 + (a + 3 * turn) % 4;
+            v[a] += v[b] + words[order[0]], v[d] = rotated(v[d] ^ v[a], 32);
+            v[c] += v[d], v[b] = rotated(v[b] ^ v[c], 24);
+            v[a] += v[b] + words[order[1]], v[d] = rotated(v[d] ^ v[a], 16);
+            v[c] += v[d], v[b] = rotated(v[b] ^ v[c], 63);
+        }
+    for (int i = 0; i < 8; i++) h->state[i] ^= v[i] ^ v[i + 8];
+    h->filled = 0;
+}
+
+static void add(hash *h, char letter) {
+    if (h->filled == BLOCK) take_block(h, 0);
+    h->block[h->filled++] = (uint8_t)letter;
+}
+
+static void add_number(hash *h, uint64_t number) {
+    char digits[20];
+    int count = 0;
+    do digits[count++] = (char)('0' + number % 10);
+    while (number /= 10);
+    while (count) add(h, digits[--count]);
+}
+
+/* Whether it is an int of at least 0 that fits. */
+static int plain(PyObject *given, uint64_t *number) {
+    if (!PyLong_CheckExact(given)) return 0;
+    *number = PyLong_AsUnsignedLongLong(given);
+    if (*number != UINT64_MAX || !PyErr_Occurred()) return 1;
+    PyErr_Clear();
+    return 0;
+}
+
+/* See seeds.derive_seed: the hash of "seed:purpose:path". */
+static PyObject *derived(PyObject *module, PyObject *const *given, Py_ssize_t count) {
+    hash h = {.read = 0, .filled = 0};
+    uint64_t seed, purpose, step;
+    (void)module;
+    if (count != 3) return PyErr_Format(PyExc_TypeError, "derived takes 3 arguments, not %zd", count);
+    PyObject *path = given[1];
+    if (!plain(given[0], &seed) || !plain(given[2], &purpose) || !PyTuple_CheckExact(path)) Py_RETURN_NONE;
+    memcpy(h.state, START, sizeof START);
+    h.state[0] ^= 0x01010000 ^ DIGEST;
+    add_number(&h, seed), add(&h, ':'), add_number(&h, purpose), add(&h, ':'), add(&h, '(');
+    const Py_ssize_t size = PyTuple_Size(path);
+    for (Py_ssize_t i = 0; i < size; i++) {
+        if (!plain(PyTuple_GetItem(path, i), &step)) Py_RETURN_NONE;
+        if (i) add(&h, ','), add(&h, ' ');
+        add_number(&h, step);
+    }
+    if (size == 1) add(&h, ',');
+    add(&h, ')');
+    take_block(&h, 1);
+    return PyLong_FromUnsignedLongLong(h.state[0]);
+}
+
+/* ---------------------------------------------------------------------------------------------------- module */
+
+static PyMethodDef METHODS[] = {
+    {"bisected", bisected, METH_O, "The corners of both halves of a simplex; () where it cannot be cut."},
+    {"mean", mean, METH_O, "The mean of a simplex's corners."},
+    {"derived", (PyCFunction)(void (*)(void))derived, METH_FASTCALL, "The seed made of (seed, path, purpose)."},
+    {NULL, NULL, 0, NULL}};
+
+static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_arithmetic", NULL, 0, METHODS, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__arithmetic(void) { return PyModuleDef_Init(&MODULE); }
