@@ -174,9 +174,10 @@ def share_rows(nodes: int = 800, repeats: int = 3) -> list[Row]:
             trainer = timed(trainer)
             search = make_search(nodes, width=width)
             started = time.perf_counter()
-            run(search, trainer)
+            result = run(search, trainer)
             total = time.perf_counter() - started
             found.append(100 * (total - trainer.busy) / total)
+            del result  # not before: giving its models' memory back is no part of a study
     for width, found in shares.items():
         name = f"share of neither training nor evaluating, {kind}, width {width}: %"
         rows.append(row(name, statistics.median(found), 2.0))

@@ -62,7 +62,9 @@ class Runner(Generic[State]):
             if not before or path[:-1] != before:  # else a sibling, which continues the same model
                 before = path[:-1]
                 try:
-                    parent = self.parent(path, fresh=task.fresh)
+                    # A root that was never trained is the initial model.
+                    first = not path or (task.fresh and not before)
+                    parent = self._start() if first else self.states.get(before)
                 except CheckpointError:
                     return Done(task, lost=before)
             jobs.append(Job(parent, trial.mixture, trial.steps, derive_seed(self.seed, path), trial.lr_scale))
@@ -74,13 +76,10 @@ class Runner(Generic[State]):
             self.states.put(trial.path, states[at])
         return Done(task, tuple(evaluations), time.perf_counter() - started)
 
-    def parent(self, path: Path, *, fresh: bool) -> State:
-        """The model that a trial continues: its parent's, or the initial one at the top."""
-        if not path or (fresh and len(path) == 1):
-            if self._initial is None:
-                self._initial = self.trainer.init(derive_seed(self._init_seed, (), INIT))
-            return self._initial
-        return self.states.get(path[:-1])
+    def _start(self) -> State:
+        if self._initial is None:
+            self._initial = self.trainer.init(derive_seed(self._init_seed, (), INIT))
+        return self._initial
 
 
 class SerialExecutor(Generic[State]):
