@@ -481,7 +481,8 @@ def _by_chance(metric: Metric, score: ScoreInterval | CrossFit | None) -> list[s
 
 def _mixture(case: _Case) -> tuple[HullTest, MixtureUncertainty]:
     """All validation rows, those held out too, say what the target is: nothing is chosen by them here."""
-    hull, estimate = about_target(case.prepared.given, seed=case.prepared.options.seed)
+    matching = getattr(case.prepared.search, "matching", None)
+    hull, estimate = about_target(case.prepared.given, seed=case.prepared.options.seed, matching=matching)
     names, count = case.prepared.given.names, len(case.prepared.given)
     nodes = list(case.clean.values())
     found = mixture_uncertainty(

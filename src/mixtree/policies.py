@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf, isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from mixtree.search import ALL_DIVERGED, STEP_SIZE, Trial
 from mixtree.simplex import Mixture, uniform_mixture
 from mixtree.trainer import Evaluation
 from mixtree.tree import Node, Path
+
+if TYPE_CHECKING:
+    from mixtree.estimate.matching import Matching
 
 DECAY_RATE = 0.1
 MIXTURES = {
@@ -125,6 +128,8 @@ class Auto(Scripted):
         self.unseen: NDArray[Any] | None = None
         """If the returned model was tuned on the validation rows: what its twins on the folds, tuned as long,
         predict for the rows that they were not tuned on."""
+        self.matching: Matching | None = None
+        """How the mixture was estimated, if it was: the verdict asks the same rows."""
         self._sources = len(setting.sizes)
         self._scale = 1.0
         self._predictions: dict[Path, NDArray[Any]] = {}
@@ -307,11 +312,12 @@ class Auto(Scripted):
         return arms
 
     def _estimated(self) -> Mixture:
-        from mixtree.estimate import match_moments
+        from mixtree.estimate.matching import Matching
 
         if self.setting.data is None or self._sources == 1:
             return uniform_mixture(self._sources)
-        return match_moments(self.setting.data).alpha
+        self.matching = Matching(self.setting.data)
+        return self.matching.estimate.alpha
 
     def _commit(self, start: Node, mixture: Mixture, steps: int) -> Script:
         last = int(self.options.decay_share * steps)

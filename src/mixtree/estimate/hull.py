@@ -86,10 +86,12 @@ def hull_prepared(
     repetitions: int = 499,
     seed: int = 0,
     look_outside: bool = True,
+    rows: int | None = None,
 ) -> HullTest:
     """The same with the sources' part done before: for many targets of one set of sources.
 
-    Without a look outside there is no power, and what is not rejected stays undecided.
+    Without a look outside there is no power, and what is not rejected stays undecided. At most ``rows`` rows
+    of a source, half of them, make targets.
     """
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(_STREAM + 1)[_STREAM])
     given = prepared.of(target)
@@ -101,7 +103,7 @@ def hull_prepared(
     distance = _Distance(root @ equations.means)
     statistic = distance(root @ equations.target)
     edge = distance.corners @ _towards_edge(solution, equations.n)
-    noise = _noise(prepared, make, alpha, root, repetitions, rng)
+    noise = _noise(prepared, make, alpha, root, repetitions, rng, rows and rows // 2)
     simulated = distance.many(edge + noise)
     # Rounding must not tell 0 from 0, should nothing vary.
     p = float((1 + np.count_nonzero(simulated >= statistic - 1e-9)) / (repetitions + 1))
@@ -196,6 +198,7 @@ def _noise(
     root: Floats,
     repetitions: int,
     rng: np.random.Generator,
+    most: int | None,
 ) -> Floats:
     """How far targets of this size, made of source rows, fall from their mixture: (repetitions, q)."""
     q = len(root)
@@ -211,7 +214,7 @@ def _noise(
     for i, (table, share, part) in enumerate(
         zip(prepared.tables, prepared.shares, prepared.parts[1], strict=True)
     ):
-        half, weight, mine = table[part], normal(share[part]), counts[:, i, None]
+        half, weight, mine = table[part][:most], normal(share[part][:most]), counts[:, i, None]
         # Around the whole source's mean, and as wide as a source is of which these are a few rows.
         wide = 1.0 / np.sqrt(max(1.0 - float(weight @ weight), 0.5))
         sums = _sums(half, weight, counts[:, i], rng)
@@ -225,7 +228,7 @@ def _sums(table: Floats, weight: Floats, counts: NDArray[np.int64], rng: np.rand
     alike = weight.min() == weight.max()
     rows = rng.integers(size, size=total) if alike else rng.choice(size, size=total, p=weight)
     rows += np.repeat(np.arange(len(counts)) * size, counts)
-    picks = np.bincount(rows, weights=np.ones(total), minlength=len(counts) * size)
+    picks = np.bincount(rows, minlength=len(counts) * size).astype(np.float64)
     return np.asarray(picks.reshape(len(counts), size) @ table)
 
 

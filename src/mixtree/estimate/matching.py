@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from mixtree.data.sources import Rows, Sources
@@ -30,6 +32,25 @@ def match_moments(
     """
     prepared = prepare(sources, joint=joint, moments=moments, seed=seed)
     return match_prepared(prepared, sources.validation, names=sources.names)
+
+
+class Matching:
+    """What :func:`match_moments` finds, and what it comes from, for those who want to know more of it."""
+
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        return prepare(self.sources)
+
+    @cached_property
+    def target(self) -> Target:
+        return self.prepared.of(self.sources.validation)
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        return match_prepared(self.prepared, self.target, names=self.sources.names)
 
 
 def match_prepared(prepared: Prepared, target: Rows | Target, *, names: tuple[str, ...]) -> Estimate:

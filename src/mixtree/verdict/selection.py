@@ -15,7 +15,7 @@ from scipy.special import ndtr, ndtri
 
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, InputError
-from mixtree.metrics import AbsentClassWarning, Metric
+from mixtree.metrics import AUROC, AbsentClassWarning, Metric
 from mixtree.verdict.intervals import ScoreInterval, honest_score
 from mixtree.verdict.resampling import Floats
 
@@ -31,6 +31,7 @@ _BINS = 10  # strata of a regression's targets
 _REPEATS = 10  # of splitting the rows: what another ten splits would change is a tenth of the score's error
 _DRAWS = 200
 _MANY = 30  # rows from which a resampled mean is taken to be normal
+_PAIRS = 2e6  # of rows, over all models, that are compared once and for all
 
 
 def holdout(sources: Sources, fraction: float | None = None, *, seed: int) -> tuple[Sources, Rows | None]:
@@ -235,15 +236,26 @@ def _fold_scores(
         return np.empty(0), np.empty(0)
     chosen_by, scored_by = pick_by.scores(~np.array(held)), pick_by.scores(np.array(held))
     picks = np.stack([np.take(group, chosen_by[:, group].argmax(axis=1)) for group in groups], axis=1)
-    known = labels.astype(np.intp) if classes else labels
+    scores = _scores_of(metric, labels, stack, held, picks)
+    finite = np.isfinite(scores).all(axis=1)
+    return scores[finite], np.take_along_axis(scored_by, picks, axis=1)[finite]
+
+
+def _scores_of(
+    metric: Metric, labels: NDArray[Any], stack: Floats, parts: list[NDArray[np.bool_]], picks: NDArray[Any]
+) -> Floats:
+    """How the picked models (parts, picks) do on each part of the rows."""
+    scorer = Chooser(metric, labels, stack)
+    if scorer.quick:
+        scores = np.take_along_axis(scorer.scores(np.array(parts)), picks, axis=1)
+        return scores if metric.higher_is_better else -scores
+    known = labels.astype(np.intp) if stack.ndim == 3 else labels
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AbsentClassWarning)
         # Straight to the function: predictions and labels were checked when the chosen was scored.
-        scores = np.array(
-            [metric.values(known[part], stack[each][:, part]) for part, each in zip(held, picks, strict=True)]
+        return np.array(
+            [metric.values(known[part], stack[each][:, part]) for part, each in zip(parts, picks, strict=True)]
         )
-    finite = np.isfinite(scores).all(axis=1)
-    return scores[finite], np.take_along_axis(scored_by, picks, axis=1)[finite]
 
 
 def label_folds(labels: NDArray[Any], folds: int, rng: np.random.Generator) -> NDArray[np.intp]:
@@ -304,15 +316,27 @@ def _winner(choose: Metric, labels: NDArray[Any], stack: Floats) -> int:
 
 
 class Chooser:
-    """Says which model some of the rows choose; a mean over rows is not computed from scratch every time."""
+    """Says which model some of the rows choose; means over rows, and areas of few rows, are not computed from
+    scratch every time."""
 
     def __init__(self, choose: Metric, labels: NDArray[Any], stack: Floats) -> None:
         self._choose, self._labels, self._stack = choose, labels, stack
         self._terms: Floats | None = None
+        self._wins: Floats | None = None
+        if choose is AUROC and len(stack) * len(labels) ** 2 <= _PAIRS and len(np.unique(labels)) == 2:
+            # (models, positives, others): which of two rows is ranked higher, half of it for a tie.
+            place = stack[:, :, 1]
+            one, other = place[:, labels == 1, None], place[:, None, labels == 0]
+            self._wins = (one > other) + 0.5 * (one == other)
         if choose.contributions is not None and not choose.by_class:
             terms = choose.contributions(labels.astype(np.intp) if stack.ndim == 3 else labels, stack)
             if np.allclose(terms.mean(axis=1), _scores(choose, labels, stack)):  # not so for a root of a mean
                 self._terms = terms if choose.higher_is_better else -terms
+
+    @property
+    def quick(self) -> bool:
+        """Whether scores of one more part cost next to nothing."""
+        return self._terms is not None or self._wins is not None
 
     def __call__(self, rows: NDArray[Any]) -> int:
         """The number of the model that does best on these rows (positions or flags)."""
@@ -322,6 +346,10 @@ class Chooser:
 
     def scores(self, parts: NDArray[np.bool_]) -> Floats:
         """How the models (columns) do on parts of the rows, one line of flags each; higher is better."""
+        if self._wins is not None:
+            one, other = parts[:, self._labels == 1].astype(float), parts[:, self._labels == 0].astype(float)
+            won = np.einsum("mpn,pn->pm", one @ self._wins, other)
+            return np.asarray(won / (one.sum(axis=1) * other.sum(axis=1))[:, None])
         if self._terms is not None:
             return np.asarray(parts @ self._terms.T / parts.sum(axis=1, keepdims=True))
         found = np.array([_scores(self._choose, self._labels[part], self._stack[:, part]) for part in parts])
