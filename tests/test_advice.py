@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mixtree.advice import advice, looks
-from mixtree.metrics import AUROC, LOG_LOSS
+from mixtree.advice import Models, advice, looks
+from mixtree.metrics import AUROC, LOG_LOSS, Metric
 from mixtree.tree import Node
 
 
@@ -25,30 +25,51 @@ def models(count: int, skill: list[float], rows: int = 200):
     return y, dict(zip(paths, stack, strict=True)), nodes
 
 
+def models_of(metric, y, predictions, nodes):
+    return Models(metric, y, predictions, {node.path: node.value for node in nodes}, nodes)
+
+
 def test_looking_often_at_equal_models_makes_something_up():
     y, predictions, nodes = models(30, [0.5] * 30)
-    found = looks(AUROC, y, predictions, nodes)
+    found = looks(models_of(AUROC, y, predictions, nodes), nodes)
     assert 0.02 < found.optimism < 0.1
-    one = looks(AUROC, y, {(): predictions[()]}, nodes[:1])
+    one = looks(models_of(AUROC, y, {(): predictions[()]}, nodes[:1]), nodes[:1])
     assert one.optimism == 0.0 and one.notes == ()
-    assert looks(AUROC, y, {}, []).optimism is None
+    assert looks(models_of(AUROC, y, {}, []), []).optimism is None
 
 
 def test_new_bests_within_the_noise_are_not_counted():
     y, predictions, nodes = models(3, [0.1, 2.0, 1.8])
-    (note,) = looks(AUROC, y, predictions, nodes).notes
+    (note,) = looks(models_of(AUROC, y, predictions, nodes), nodes).notes
     assert note.endswith("1 of 2 nodes after the first")
 
 
 def test_a_model_that_still_improves_asks_for_budget():
     y, predictions, nodes = models(4, [0.1, 0.5, 0.8, 1.0])
-    (line,) = advice(AUROC, LOG_LOSS, y, predictions, nodes, chooses=True, noise=0.0)
+    (line,) = advice(models_of(AUROC, y, predictions, nodes), LOG_LOSS, chooses=True, noise=0.0)
     assert "twice the target rows" in line and line.endswith("more budget is worth more")
-    (line,) = advice(AUROC, LOG_LOSS, y, predictions, nodes, chooses=False, noise=1.0)
+    (line,) = advice(models_of(AUROC, y, predictions, nodes), LOG_LOSS, chooses=False, noise=1.0)
     assert "target rows" not in line and "below the noise" in line
 
 
 @pytest.mark.parametrize("rows", [1, 8, 39])
 def test_too_few_rows_or_models_are_no_curve(rows):
     y, predictions, nodes = models(2, [0.1, 0.5], rows=rows)
-    assert advice(LOG_LOSS, LOG_LOSS, y, predictions, nodes, chooses=True, noise=0.0) == ()
+    assert advice(models_of(LOG_LOSS, y, predictions, nodes), LOG_LOSS, chooses=True, noise=0.0) == ()
+
+
+def test_models_are_scored_once_and_only_where_it_is_needed():
+    y, predictions, nodes = models(5, [0.1, 0.5, 0.8, 1.0, 0.2])
+    asked = []
+
+    def slow(labels, stack):
+        asked.append(len(stack))
+        return np.array([AUROC(labels, each) for each in stack])
+
+    own = Metric("own", True, slow, "classification")
+    found = Models(own, y, predictions, {node.path: node.value for node in nodes}, nodes[:2])
+    assert asked == [2] and list(found.scores) == [(), (0,)]
+    assert looks(found, nodes).optimism is None
+    ranked = models_of(AUROC, y, predictions, nodes)
+    assert ranked.scores == {path: AUROC(y, each) for path, each in predictions.items()}
+    assert ranked.best == sorted(predictions, key=lambda path: LOG_LOSS(y, predictions[path]))

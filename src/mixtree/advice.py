@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mixtree.metrics import Metric
 from mixtree.tree import Node, Path
 from mixtree.verdict import expected_optimism, ladder, rows_or_budget
-from mixtree.verdict.selection import Chooser
+from mixtree.verdict.selection import Chooser, scores_of
 
 Floats = NDArray[np.float64]
 
@@ -30,13 +30,40 @@ class Looks:
     notes: tuple[str, ...]
 
 
-def looks(
-    metric: Metric, y: NDArray[np.generic], predictions: Mapping[Path, Floats], nodes: Sequence[Node]
-) -> Looks:
+class Models:
+    """What the models of a search predict for the rows that chose, and their scores, computed once.
+
+    ``values`` are what the search minimised, ``lineage`` the nodes that led to the returned model.
+    """
+
+    def __init__(
+        self,
+        metric: Metric,
+        y: NDArray[np.generic],
+        predictions: Mapping[Path, Floats],
+        values: Mapping[Path, float],
+        lineage: Sequence[Node],
+    ) -> None:
+        self.metric, self.y, self.predictions, self.lineage = metric, y, predictions, lineage
+        self.best = sorted(predictions, key=lambda path: values[path])[:_MOST]
+        # A metric of the user's may take its time: what only the optimism needs is not scored by it.
+        ranked = self.best if metric.contributions is not None else ()
+        paths = list(dict.fromkeys([*ranked, *(node.path for node in lineage if node.path in predictions)]))
+        stack = np.array([predictions[path] for path in paths])
+        scores = scores_of(metric, y, stack).tolist() if paths else []
+        self.scores: dict[Path, float] = dict(zip(paths, scores, strict=True))
+
+
+def looks(models: Models, nodes: Sequence[Node]) -> Looks:
     """Expected optimism of the best node's score, and how many new bests were more than noise."""
-    values = {node.path: node.value for node in nodes}
-    best = sorted(predictions, key=lambda path: values[path])[:_MOST]
-    made_up = expected_optimism(metric, y, [predictions[path] for path in best]) if best else float("nan")
+    made_up = float("nan")
+    if models.best:
+        made_up = expected_optimism(
+            models.metric,
+            models.y,
+            [models.predictions[path] for path in models.best],
+            scores=[models.scores.get(path, np.nan) for path in models.best],
+        )
     notes: tuple[str, ...] = ()
     finite = [node for node in nodes if isfinite(node.value)]
     if len(finite) > 1 and any(isfinite(node.standard_error) for node in finite):
@@ -48,35 +75,23 @@ def looks(
     return Looks(made_up if isfinite(made_up) else None, notes)
 
 
-def advice(
-    metric: Metric,
-    choose: Metric,
-    y: NDArray[np.generic],
-    predictions: Mapping[Path, Floats],
-    lineage: Sequence[Node],
-    *,
-    chooses: bool,
-    noise: float,
-) -> tuple[str, ...]:
+def advice(models: Models, choose: Metric, *, chooses: bool, noise: float) -> tuple[str, ...]:
     """Whether more target rows or more budget promises more, by extrapolation.
 
     Rows, if choosing is all that they do (``chooses``): the score of what a quarter and a half of them
     choose, on the other half. Budget: the returned model's score after each training that led to it.
     """
-    total, after, models = 0, list[int](), list[Floats]()
-    for node in lineage:
+    total, by_steps = 0, dict[float, float]()
+    for node in models.lineage:
         total += node.steps
-        if node.path in predictions:
-            after.append(total)
-            models.append(predictions[node.path])
-    by_steps = dict[float, float]()
-    if len(models) > 2:
-        by_steps = dict(zip(after, metric.batch(y, np.array(models)).tolist(), strict=True))
+        if node.path in models.scores:
+            by_steps[total] = models.scores[node.path]
+    all_of_them = list(models.predictions.values())
     return rows_or_budget(
-        metric,
-        by_rows=_by_rows(metric, choose, y, list(predictions.values())) if chooses else None,
-        by_steps=by_steps or None,
-        rows=len(y),
+        models.metric,
+        by_rows=_by_rows(models.metric, choose, models.y, all_of_them) if chooses else None,
+        by_steps=by_steps if len(by_steps) > 2 else None,
+        rows=len(models.y),
         noise=noise,
     )
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from mixtree.advice import advice, looks
+from mixtree.advice import Models, advice, looks
 from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import Rows
 from mixtree.errors import StudyInterrupted
@@ -112,7 +112,9 @@ def judge(
         notes += [*left_out, *attribution(extra, case.mixed.mixture, scored.view, case.metric)]
     hull, mixture = _mixture(case)
     options = prepared.options
-    told = looks(case.metric, case.y, case.clean_predictions, list(case.clean.values()))
+    values = {path: node.value for path, node in case.clean.items()}
+    models = Models(case.metric, case.y, case.clean_predictions, values, case.lineage)
+    told = looks(models, list(case.clean.values()))
     honest = isinstance(scored.score, ScoreInterval) and not scored.score.optimistic
     return make_verdict(
         case.metric,
@@ -123,14 +125,11 @@ def judge(
         tuned=case.mixed.path != result.node.path,
         bounded=bool(options.minimum or options.maximum or options.max_passes),
         queries=len(result.tree) if case.chooses else 0,
-        chosen_on=case.chosen_on if honest else None,
+        chosen_on=_chosen_on(models, case) if honest else None,
         optimism=told.optimism if case.chooses else None,
         advice=advice(
-            case.metric,
+            models,
             case.choose,
-            case.y,
-            case.clean_predictions,
-            case.lineage,
             chooses=case.chooses and len(case.clean) == len(result.tree),
             noise=scored.noise,
         ),
@@ -248,14 +247,13 @@ class _Case:
             chosen = cast(Path, "tuned")
         return cross_fitted(self.metric, self.y, given, chosen=chosen, objective=self.choose, rivals=behind)
 
-    @property
-    def chosen_on(self) -> ScoreInterval | None:
-        """The returned model's score on the rows that chose it."""
-        mine = self.clean_predictions.get(self.result.node.path)
-        if mine is None or not self.chooses:
-            return None
-        value = self.metric(self.y, mine)
-        return ScoreInterval(value, np.nan, np.nan, len(self.y), "none", True)
+
+def _chosen_on(models: Models, case: _Case) -> ScoreInterval | None:
+    """The returned model's score on the rows that chose it."""
+    value = models.scores.get(case.result.node.path)
+    if value is None or not case.chooses:
+        return None
+    return ScoreInterval(value, np.nan, np.nan, len(case.y), "none", True)
 
 
 def untouched(tree: Tree, sources: int) -> dict[Path, Node]:

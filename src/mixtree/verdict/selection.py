@@ -177,7 +177,7 @@ def cross_fitted(
         seen = pick_by.scores(np.ones((1, len(labels)), dtype=np.bool_))[0]
         by_all = np.array([group[int(seen[group].argmax())] for group in groups])
         most = int((seen[by_all] - liked.mean(axis=0)).argmax())
-        look = _scores(metric, labels, stack[by_all[[most]]])[0]
+        look = scores_of(metric, labels, stack[by_all[[most]]])[0]
         gap = better * float(look - scores[:, most].mean())
     # Losses are never negative, nor are areas; what a metric of the user's may be is not known.
     floor = 0.0 if alone.low >= 0.0 and (not metric.higher_is_better or metric.by_class) else -np.inf
@@ -236,12 +236,12 @@ def _fold_scores(
         return np.empty(0), np.empty(0)
     chosen_by, scored_by = pick_by.scores(~np.array(held)), pick_by.scores(np.array(held))
     picks = np.stack([np.take(group, chosen_by[:, group].argmax(axis=1)) for group in groups], axis=1)
-    scores = _scores_of(metric, labels, stack, held, picks)
+    scores = _picked_scores(metric, labels, stack, held, picks)
     finite = np.isfinite(scores).all(axis=1)
     return scores[finite], np.take_along_axis(scored_by, picks, axis=1)[finite]
 
 
-def _scores_of(
+def _picked_scores(
     metric: Metric, labels: NDArray[Any], stack: Floats, parts: list[NDArray[np.bool_]], picks: NDArray[Any]
 ) -> Floats:
     """How the picked models (parts, picks) do on each part of the rows."""
@@ -254,7 +254,10 @@ def _scores_of(
         warnings.simplefilter("ignore", AbsentClassWarning)
         # Straight to the function: predictions and labels were checked when the chosen was scored.
         return np.array(
-            [metric.values(known[part], stack[each][:, part]) for part, each in zip(parts, picks, strict=True)]
+            [
+                metric.values(known[part], stack[each][:, part])
+                for part, each in zip(parts, picks, strict=True)
+            ]
         )
 
 
@@ -303,7 +306,7 @@ def out_of_fold(
     return out
 
 
-def _scores(metric: Metric, labels: NDArray[Any], stack: Floats) -> Floats:
+def scores_of(metric: Metric, labels: NDArray[Any], stack: Floats) -> Floats:
     """The models' scores; a class that no row has was noted before and is not warned of again."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AbsentClassWarning)
@@ -311,7 +314,7 @@ def _scores(metric: Metric, labels: NDArray[Any], stack: Floats) -> Floats:
 
 
 def _winner(choose: Metric, labels: NDArray[Any], stack: Floats) -> int:
-    scores = _scores(choose, labels, stack)
+    scores = scores_of(choose, labels, stack)
     return int(np.argmax(scores) if choose.higher_is_better else np.argmin(scores))
 
 
@@ -330,7 +333,9 @@ class Chooser:
             self._wins = (one > other) + 0.5 * (one == other)
         if choose.contributions is not None and not choose.by_class:
             terms = choose.contributions(labels.astype(np.intp) if stack.ndim == 3 else labels, stack)
-            if np.allclose(terms.mean(axis=1), _scores(choose, labels, stack)):  # not so for a root of a mean
+            if np.allclose(
+                terms.mean(axis=1), scores_of(choose, labels, stack)
+            ):  # not so for a root of a mean
                 self._terms = terms if choose.higher_is_better else -terms
 
     @property
@@ -352,7 +357,9 @@ class Chooser:
             return np.asarray(won / (one.sum(axis=1) * other.sum(axis=1))[:, None])
         if self._terms is not None:
             return np.asarray(parts @ self._terms.T / parts.sum(axis=1, keepdims=True))
-        found = np.array([_scores(self._choose, self._labels[part], self._stack[:, part]) for part in parts])
+        found = np.array(
+            [scores_of(self._choose, self._labels[part], self._stack[:, part]) for part in parts]
+        )
         return found if self._choose.higher_is_better else -found
 
 
@@ -377,22 +384,30 @@ def optimism(queries: int, rows: int, *, spread: float = 1.0) -> float:
 
 
 def expected_optimism(
-    metric: Metric, y: ArrayLike, predictions: Sequence[ArrayLike] | Floats, *, seed: int = 0
+    metric: Metric,
+    y: ArrayLike,
+    predictions: Sequence[ArrayLike] | Floats,
+    *,
+    scores: Sequence[float] | None = None,
+    seed: int = 0,
 ) -> float:
     """The optimism of choosing the best of these models on these rows, by choosing again on resampled rows.
 
-    In a resample the winner's score there less its score on all rows is what the choice made up. NaN for a
-    metric whose rows' contributions are not known: use :func:`cross_fitted`.
+    In a resample the winner's score there less its score on all rows is what the choice made up. ``scores``
+    are those on all rows, where they are known. NaN for a metric whose rows' contributions are not known: use
+    :func:`cross_fitted`.
     """
     stack, labels = np.asarray(predictions, dtype=np.float64), np.asarray(y)
     if metric.contributions is None or not len(stack):
         return float("nan")
-    stack = stack[np.isfinite(stack.reshape(len(stack), -1)).all(axis=1)]
+    finite = np.isfinite(stack.reshape(len(stack), -1)).all(axis=1)
+    stack = stack[finite]
     if len(stack) < 2 or len(labels) < 2:
         return 0.0 if len(stack) else float("nan")
     terms = metric.contributions(labels.astype(np.intp) if stack.ndim == 3 else labels, stack)
     better = 1.0 if metric.higher_is_better else -1.0
-    scores = better * _scores(metric, labels, stack)
+    known = scores_of(metric, labels, stack) if scores is None else np.asarray(scores)[finite]
+    seen = better * known
     rng = np.random.default_rng(seed)
     moved, covariance = np.zeros((_DRAWS, len(stack))), np.zeros((len(stack), len(stack)))
     for part in [labels == label for label in np.unique(labels)] if metric.by_class else [slice(None)]:
@@ -407,9 +422,9 @@ def expected_optimism(
         values, vectors = np.linalg.eigh(covariance)
         moved += rng.standard_normal(moved.shape) @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
     # The scores lie further apart than the truth does, by the noise in them: pull them together by as much.
-    seen, noise = float(scores.var()), float(moved.var(axis=1).mean())
-    share = np.sqrt(max(0.0, 1.0 - noise / seen)) if seen > 0.0 else 0.0
-    true = scores.mean() + share * (scores - scores.mean())
+    apart, noise = float(seen.var()), float(moved.var(axis=1).mean())
+    share = np.sqrt(max(0.0, 1.0 - noise / apart)) if apart > 0.0 else 0.0
+    true = seen.mean() + share * (seen - seen.mean())
     winners = (true + moved).argmax(axis=1)
     return max(0.0, float(moved[np.arange(_DRAWS), winners].mean()))
 
