@@ -71,5 +71,15 @@ def test_models_are_scored_once_and_only_where_it_is_needed():
     assert asked == [2] and list(found.scores) == [(), (0,)]
     assert looks(found, nodes).optimism is None
     ranked = models_of(AUROC, y, predictions, nodes)
-    assert ranked.scores == {path: AUROC(y, each) for path, each in predictions.items()}
-    assert ranked.best == sorted(predictions, key=lambda path: LOG_LOSS(y, predictions[path]))
+    assert ranked.scores == pytest.approx({path: AUROC(y, each) for path, each in predictions.items()})
+    assert list(ranked.scores) == sorted(predictions, key=lambda path: LOG_LOSS(y, predictions[path]))
+
+
+def test_a_model_without_finite_predictions_is_not_scored():
+    y, predictions, nodes = models(4, [0.1, 0.5, 0.8, 1.0])
+    broken = predictions | {(0,): np.full((len(y), 2), np.nan)}
+    found = models_of(AUROC, y, broken, nodes)
+    assert list(found.scores) == [
+        path for path in models_of(AUROC, y, predictions, nodes).scores if path != (0,)
+    ]
+    assert np.isfinite(found.optimism)

@@ -472,3 +472,30 @@ def test_metrics_travel_to_other_processes(metric):
     y, stack = make(classes_of(metric))
     copy = pickle.loads(pickle.dumps(metric))
     np.testing.assert_array_equal(copy.batch(y, stack), metric.batch(y, stack))
+
+
+@pytest.mark.parametrize("metric", [AUROC, HAND_TILL, LOG_LOSS, ACCURACY, MAE, SQUARED_LOSS, RMSE])
+@pytest.mark.parametrize("rows", [4, 30, 200])
+def test_scores_follow_from_the_rows_contributions(metric, rows):
+    rng = np.random.default_rng(rows)
+    classes = {"auroc": 2, "hand-till": 5}.get(metric.name, 3)
+    if metric.task == "regression":
+        y, stack = rng.normal(size=rows), rng.normal(size=(6, rows))
+    else:
+        y = np.append(
+            np.arange(2), rng.integers(min(classes, 4), size=rows - 2)
+        )  # the fifth class has no rows
+        stack = rng.integers(1, 9, size=(6, rows, classes)).astype(np.float64)  # with ties
+        stack /= stack.sum(axis=2, keepdims=True)
+    found = metric.from_terms(y, metric.contributions(y, stack))
+    if metric is RMSE:
+        assert found is None  # its contributions say how it moves, not what it is
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AbsentClassWarning)
+        assert found == pytest.approx(metric.batch(y, stack), rel=1e-12)
+
+
+def test_scores_of_a_metric_without_contributions_do_not_follow():
+    own = as_metric(lambda y, p: 0.5, classes=2, higher_is_better=True)
+    assert own.from_terms(np.array([0, 1]), np.zeros((1, 2))) is None

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from mixtree.metrics import Metric
 from mixtree.tree import Node, Path
-from mixtree.verdict import expected_optimism, ladder, rows_or_budget
-from mixtree.verdict.selection import Chooser, scores_of
+from mixtree.verdict import ladder, rows_or_budget
+from mixtree.verdict.selection import Chooser, optimism_of, scores_of, terms_and_scores
 
 Floats = NDArray[np.float64]
 
@@ -45,25 +45,29 @@ class Models:
         lineage: Sequence[Node],
     ) -> None:
         self.metric, self.y, self.predictions, self.lineage = metric, y, predictions, lineage
-        self.best = sorted(predictions, key=lambda path: values[path])[:_MOST]
+        finite = {path for path, each in predictions.items() if np.isfinite(each).all()}
+        best = sorted(finite, key=lambda path: values[path])[:_MOST]
+        led = [node.path for node in lineage if node.path in finite]
+        self.optimism = float("nan")
+        """Of the best node's score, expected from looking so often; NaN where it is not known."""
+        self.scores: dict[Path, float] = {}
+        """Of the nodes that led to the returned model, and of the best ones."""
         # A metric of the user's may take its time: what only the optimism needs is not scored by it.
-        ranked = self.best if metric.contributions is not None else ()
-        paths = list(dict.fromkeys([*ranked, *(node.path for node in lineage if node.path in predictions)]))
+        paths = list(dict.fromkeys([*best, *led] if metric.contributions is not None else led))
+        if not paths:
+            return
         stack = np.array([predictions[path] for path in paths])
-        scores = scores_of(metric, y, stack).tolist() if paths else []
-        self.scores: dict[Path, float] = dict(zip(paths, scores, strict=True))
+        if metric.contributions is None:
+            scores = scores_of(metric, y, stack)
+        else:
+            terms, scores = terms_and_scores(metric, y, stack)
+            self.optimism = optimism_of(metric, y, terms[: len(best)], scores[: len(best)])
+        self.scores = dict(zip(paths, scores.tolist(), strict=True))
 
 
 def looks(models: Models, nodes: Sequence[Node]) -> Looks:
     """Expected optimism of the best node's score, and how many new bests were more than noise."""
-    made_up = float("nan")
-    if models.best:
-        made_up = expected_optimism(
-            models.metric,
-            models.y,
-            [models.predictions[path] for path in models.best],
-            scores=[models.scores.get(path, np.nan) for path in models.best],
-        )
+    made_up = models.optimism
     notes: tuple[str, ...] = ()
     finite = [node for node in nodes if isfinite(node.value)]
     if len(finite) > 1 and any(isfinite(node.standard_error) for node in finite):

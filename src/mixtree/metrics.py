@@ -112,6 +112,17 @@ class Metric:
         first, second = self._terms(labels, stack)
         return float(self._spread(labels, (first - second)[None])[0])
 
+    def from_terms(self, y: Array, terms: Floats) -> Floats | None:
+        """The scores of models whose contributions are known; None where those say only how scores move."""
+        if self.contributions is None:
+            return None
+        if self.by_class and self.values in (_auroc_values, _hand_till_values):
+            # Every pair of rows counts in the mean of either row's class.
+            parts = [terms[:, y == label].mean(axis=1) for label in np.unique(y)]
+            return np.asarray(0.5 * np.sum(parts, axis=0))
+        plain = isinstance(self.values, partial) and self.values.func is _row_mean
+        return np.asarray(terms.mean(axis=1)) if plain else None
+
     def signed(self, value: float) -> float:
         """The value as a search wants it, smaller is better: higher-is-better scores are negated."""
         return -value if self.higher_is_better else value

@@ -228,7 +228,7 @@ def _sums(table: Floats, weight: Floats, counts: NDArray[np.int64], rng: np.rand
     alike = weight.min() == weight.max()
     rows = rng.integers(size, size=total) if alike else rng.choice(size, size=total, p=weight)
     rows += np.repeat(np.arange(len(counts)) * size, counts)
-    picks = np.bincount(rows, minlength=len(counts) * size).astype(np.float64)
+    picks = np.bincount(rows, weights=np.ones(total), minlength=len(counts) * size)
     return np.asarray(picks.reshape(len(counts), size) @ table)
 
 

@@ -384,36 +384,47 @@ def optimism(queries: int, rows: int, *, spread: float = 1.0) -> float:
 
 
 def expected_optimism(
-    metric: Metric,
-    y: ArrayLike,
-    predictions: Sequence[ArrayLike] | Floats,
-    *,
-    scores: Sequence[float] | None = None,
-    seed: int = 0,
+    metric: Metric, y: ArrayLike, predictions: Sequence[ArrayLike] | Floats, *, seed: int = 0
 ) -> float:
     """The optimism of choosing the best of these models on these rows, by choosing again on resampled rows.
 
-    In a resample the winner's score there less its score on all rows is what the choice made up. ``scores``
-    are those on all rows, where they are known. NaN for a metric whose rows' contributions are not known: use
-    :func:`cross_fitted`.
+    In a resample the winner's score there less its score on all rows is what the choice made up. NaN for a
+    metric whose rows' contributions are not known: use :func:`cross_fitted`.
     """
     stack, labels = np.asarray(predictions, dtype=np.float64), np.asarray(y)
     if metric.contributions is None or not len(stack):
         return float("nan")
-    finite = np.isfinite(stack.reshape(len(stack), -1)).all(axis=1)
-    stack = stack[finite]
-    if len(stack) < 2 or len(labels) < 2:
-        return 0.0 if len(stack) else float("nan")
-    terms = metric.contributions(labels.astype(np.intp) if stack.ndim == 3 else labels, stack)
+    stack = stack[np.isfinite(stack.reshape(len(stack), -1)).all(axis=1)]
+    if not len(stack):
+        return float("nan")
+    return optimism_of(metric, labels, *terms_and_scores(metric, labels, stack), seed=seed)
+
+
+def terms_and_scores(metric: Metric, labels: NDArray[Any], stack: Floats) -> tuple[Floats, Floats]:
+    """The rows' contributions (models, rows) and the scores of models with finite predictions."""
+    assert metric.contributions is not None
+    known = labels.astype(np.intp) if stack.ndim == 3 else labels
+    terms = metric.contributions(known, stack)
+    scores = metric.from_terms(known, terms)
+    return terms, scores_of(metric, labels, stack) if scores is None else scores
+
+
+def optimism_of(
+    metric: Metric, labels: NDArray[Any], terms: Floats, scores: Floats, *, seed: int = 0
+) -> float:
+    """The expected optimism of models whose rows' contributions and scores are known."""
+    count = len(terms)
+    if count < 2 or len(labels) < 2:
+        return 0.0
     better = 1.0 if metric.higher_is_better else -1.0
-    known = scores_of(metric, labels, stack) if scores is None else np.asarray(scores)[finite]
-    seen = better * known
+    seen = better * scores
     rng = np.random.default_rng(seed)
-    moved, covariance = np.zeros((_DRAWS, len(stack))), np.zeros((len(stack), len(stack)))
+    moved, covariance = np.zeros((_DRAWS, count)), np.zeros((count, count))
     for part in [labels == label for label in np.unique(labels)] if metric.by_class else [slice(None)]:
-        mine = terms[:, part] - terms[:, part].mean(axis=1, keepdims=True)
+        mine = terms[:, part]
+        mine = mine - mine.mean(axis=1, keepdims=True)
         rows = mine.shape[1]
-        if rows <= max(_MANY, len(stack)):
+        if rows <= max(_MANY, count):
             counts = rng.multinomial(rows, np.full(rows, 1.0 / rows), size=_DRAWS)
             moved += better * (counts @ mine.T) / rows
         else:  # means of so many rows are normal, and models are fewer than rows
