@@ -33,6 +33,7 @@ import fits
 from mixtree.data.sources import Problem, Rows, Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.estimate import hull_test, match_moments
+from mixtree.estimate.matching import Matching
 from mixtree.metrics import ABSOLUTE_LOSS, ACCURACY, AUROC, HAND_TILL, LOG_LOSS, MAE, RMSE, Metric, as_metric
 from mixtree.verdict import cross_fitted, holdout, honest_score, paired_difference
 from mixtree.verdict.target import about_target
@@ -254,34 +255,42 @@ def hulls(repetitions: int) -> Iterator[Cell]:
     for hull, kind in (("inside", "false alarms"), ("outside", "figure")):
         for n in ROWS:
             count = repetitions if kind == "false alarms" else min(repetitions, QUICK)
-            rejected, in_fit = 0, 0
+            rejected, in_fit, of_auto = 0, 0, 0
             for number in range(count):
                 seed = int(stream("hull", hull, n, number).integers(2**31))
                 problem = synthetic(rows=1000, validation=n, test=1, features=5, hull=hull, seed=seed)
                 rejected += hull_test(problem.sources, repetitions=199, seed=seed).inside is False
                 in_fit += about_target(problem.sources, seed=seed)[0].inside is False
+                matching = Matching(problem.sources)
+                of_auto += about_target(problem.sources, seed=seed, matching=matching)[0].inside is False
             yield Cell("hull", f"rejected, target {hull}", n, rejected, count, kind)
             yield Cell("hull", f"rejected, target {hull}, in a fit", n, in_fit, count, kind)
+            yield Cell("hull", f"rejected, target {hull}, in a fit of auto", n, of_auto, count, kind)
 
 
 def thinned(repetitions: int) -> Iterator[Cell]:
-    """Both as in a fit, on problems of which it takes a part: 3,000 rows a source, 61 moments."""
+    """Both as in a fit, on problems of which it takes a part: 3,000 rows a source, 61 moments.
+
+    A fit of auto, which has matched them all, takes all moments, and a part of the rows for the test.
+    """
     for n in ROWS:
-        rejected, hits, joint = 0, 0, 0
+        rejected, hits, joint = [0, 0], [0, 0], [0, 0]
         for number in range(repetitions):
             seed = int(stream("thinned", n, number).integers(2**31))
             problem = synthetic(rows=3_000, validation=n, test=1, features=30, seed=seed)
             assert problem.alpha is not None
-            hull, estimate = about_target(problem.sources, seed=seed)
-            assert estimate is not None
             source = number % len(problem.alpha)
-            rejected += hull.inside is False
-            hits += bool(estimate.low[source] <= problem.alpha[source] <= estimate.high[source])
-            joint += estimate.contains(problem.alpha)
-        where = "in a fit, 30 features"
-        yield Cell("hull", f"rejected, target inside, {where}", n, rejected, repetitions, "false alarms")
-        yield Cell("mixture", f"one weight, 2 classes, {where}", n, hits, repetitions)
-        yield Cell("mixture", f"joint region, 2 classes, {where}", n, joint, repetitions)
+            for place, matching in enumerate((None, Matching(problem.sources))):
+                hull, estimate = about_target(problem.sources, seed=seed, matching=matching)
+                assert estimate is not None
+                rejected[place] += hull.inside is False
+                hits[place] += bool(estimate.low[source] <= problem.alpha[source] <= estimate.high[source])
+                joint[place] += estimate.contains(problem.alpha)
+        for place, fit in enumerate(("in a fit", "in a fit of auto")):
+            where, count = f"{fit}, 30 features", repetitions
+            yield Cell("hull", f"rejected, target inside, {where}", n, rejected[place], count, "false alarms")
+            yield Cell("mixture", f"one weight, 2 classes, {where}", n, hits[place], count)
+            yield Cell("mixture", f"joint region, 2 classes, {where}", n, joint[place], count)
 
 
 # ------------------------------------------------------------------------------------ the choice of the model

@@ -22,6 +22,7 @@ from mixtree.verdict import (
     outlook,
     paired_difference,
 )
+from mixtree.verdict.selection import Chooser, label_folds
 
 
 def with_validation(y: np.ndarray, classes: int) -> Sources:
@@ -253,3 +254,29 @@ def test_the_outlook_stops_where_the_noise_is_larger_than_the_gain() -> None:
     draws = list(rng.normal(size=4000) + 100.0)
     draws[0] = 100.0 - 10.0  # so far below that nothing more is to be gained
     assert outlook(draws, [0.1] * 4000, left=100).gain == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("rows", [6, 40, 140])
+@pytest.mark.parametrize("ties", [False, True])
+def test_areas_counted_over_pairs_are_those_of_sorting(rows, ties):
+    rng = np.random.default_rng(rows)
+    y = np.append([0, 0, 1, 1], rng.integers(2, size=rows - 4))
+    p = rng.random((7, rows))
+    p = p.round(1) if ties else p
+    stack = np.stack([1.0 - p, p], axis=2)
+    parts = [label_folds(y, 2, rng) == 0 for _ in range(9)]
+    parts = [part for part in parts if len(set(y[part])) == 2]
+    chooser = Chooser(AUROC, y, stack)
+    assert chooser.quick
+    expected = np.array([[AUROC(y[part], each[part]) for each in stack] for part in parts])
+    assert (
+        chooser.scores(np.array(parts)).tolist() == expected.tolist()
+    )  # whole numbers of pairs: bit for bit
+    assert chooser(parts[0]) == int(expected[0].argmax())
+
+
+def test_areas_of_many_rows_or_one_class_are_sorted():
+    many = np.tile([0, 1], 600)
+    stack = np.full((2, 1200, 2), 0.5)
+    assert not Chooser(AUROC, many, stack).quick
+    assert not Chooser(AUROC, np.zeros(10, dtype=int), stack[:, :10]).quick

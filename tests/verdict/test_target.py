@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 
 from mixtree.data.synthetic import synthetic
+from mixtree.estimate import match_moments, matching
+from mixtree.estimate.matching import Matching
+from mixtree.fitting import fit
+from mixtree.verdict import target as module
 from mixtree.verdict.target import about_target
 
 
@@ -25,3 +32,49 @@ def test_one_source_has_no_mixture_and_many_rows_are_thinned() -> None:
     assert hull.n == 1_500 and estimate is not None and estimate.n == 1_500
     again = about_target(many.sources, seed=0)
     assert again[0] == hull and (again[1].alpha == estimate.alpha).all()
+
+
+def test_what_a_policy_has_matched_is_not_matched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = synthetic(alpha=[0.7, 0.2, 0.1], validation=100, test=1, seed=3)
+    known = Matching(problem.sources)
+    assert known.estimate.alpha.tolist() == match_moments(problem.sources).alpha.tolist()
+    monkeypatch.setattr(module, "prepare", None)
+    monkeypatch.setattr(module, "match_prepared", None)
+    hull, estimate = about_target(problem.sources, seed=0, matching=known)
+    assert estimate is known.estimate and hull.n == 100 and hull.p > 0.05
+    outside = synthetic(hull="outside", validation=100, test=1, seed=3).sources
+    assert about_target(outside, seed=0, matching=Matching(outside))[0].inside is False
+
+
+def test_more_rows_than_were_matched_are_asked_with_the_same_moments(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = synthetic(alpha=[0.7, 0.2, 0.1], validation=300, test=1, seed=3).sources
+    known = Matching(replace(whole, validation=whole.validation.take(np.arange(200))))
+    monkeypatch.setattr(module, "prepare", None)
+    hull, estimate = about_target(whole, seed=0, matching=known)
+    assert estimate is not None and (estimate.n, hull.n) == (300, 300)
+    assert estimate.alpha.tolist() == match_moments(whole).alpha.tolist()
+
+
+def test_many_moments_are_not_tested_all() -> None:
+    wide = synthetic(features=80, validation=100, test=1, seed=3).sources
+    known = Matching(wide)
+    hull, estimate = about_target(wide, seed=0, matching=known)
+    assert estimate is known.estimate
+    assert hull.moments <= 40 < known.prepared.used.sum()
+
+
+def test_a_fit_of_auto_prepares_its_moments_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def counted(*args: object, **options: object) -> object:
+        asked.append(options)
+        return prepare(*args, **options)
+
+    prepare = matching.prepare
+    monkeypatch.setattr(matching, "prepare", counted)
+    monkeypatch.setattr(module, "prepare", counted)
+    sources = synthetic(rows=300, validation=200, test=1).sources
+    fit(sources, model="linear", budget=600, reference="none")
+    assert len(asked) == 1
+    fit(sources, model="linear", budget=600, reference="none", policy="uniform")
+    assert len(asked) == 2
