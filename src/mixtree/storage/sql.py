@@ -42,6 +42,10 @@ from mixtree.storage.schema import LOCK_SPACE, events, migrate, nodes, predictio
 
 _BUSY_SECONDS = 30
 
+# In plain SQL: every fit says and asks this once, and making the statements would take longer than they do.
+_ADD_EVENT = sa.text("INSERT INTO events (study_id, at, kind, message) VALUES (:study, :at, :kind, :message)")
+_EVENTS = sa.text("SELECT at, kind, message FROM events WHERE study_id = :study ORDER BY id")
+
 
 class SqlStorage:
     """Studies in a database, their models in a folder beside it or at any fsspec URL.
@@ -260,15 +264,13 @@ class SqlStorage:
             return [node_record(row) for row in connection.execute(wanted).mappings()]
 
     def add_event(self, name: str, kind: str, message: str) -> None:
-        row = {"study_id": self._id(name), "at": now(), "kind": kind, "message": message}
+        row = {"study": self._id(name), "at": now(), "kind": kind, "message": message}
         with self._write() as connection:
-            connection.execute(events.insert().values(row))
+            connection.execute(_ADD_EVENT, row)
 
     def events(self, name: str) -> list[EventRecord]:
-        # In plain SQL: every fit asks this once, and making the statement would take longer than the answer.
-        wanted = sa.text("SELECT at, kind, message FROM events WHERE study_id = :study ORDER BY id")
         with self._read() as connection:
-            rows = connection.execute(wanted, {"study": self._id(name)}).all()
+            rows = connection.execute(_EVENTS, {"study": self._id(name)}).all()
         return [EventRecord(*row) for row in rows]
 
     def checkpoints(self, name: str) -> Checkpoints | None:
