@@ -58,7 +58,7 @@ def test_too_few_rows_or_models_are_no_curve(rows):
     assert advice(models_of(LOG_LOSS, y, predictions, nodes), LOG_LOSS, chooses=True, noise=0.0) == ()
 
 
-def test_models_are_scored_once_and_only_where_it_is_needed():
+def test_a_users_metric_is_asked_for_no_more_than_is_needed():
     y, predictions, nodes = models(5, [0.1, 0.5, 0.8, 1.0, 0.2])
     asked = []
 
@@ -67,12 +67,25 @@ def test_models_are_scored_once_and_only_where_it_is_needed():
         return np.array([AUROC(labels, each) for each in stack])
 
     own = Metric("own", True, slow, "classification")
-    found = Models(own, y, predictions, {node.path: node.value for node in nodes}, nodes[:2])
-    assert asked == [2] and list(found.scores) == [(), (0,)]
+    values = {node.path: node.value for node in nodes}
+    assert Models(own, y, predictions, values, nodes[:2]).scores == {} and not asked
+    found = Models(own, y, predictions, values, nodes[:3])
+    assert asked == [3] and list(found.scores) == [(), (0,), (0, 0)]
     assert looks(found, nodes).optimism is None
+
+
+def test_models_are_scored_once():
+    y, predictions, nodes = models(5, [0.1, 0.5, 0.8, 1.0, 0.2])
     ranked = models_of(AUROC, y, predictions, nodes)
     assert ranked.scores == pytest.approx({path: AUROC(y, each) for path, each in predictions.items()})
     assert list(ranked.scores) == sorted(predictions, key=lambda path: LOG_LOSS(y, predictions[path]))
+
+
+def test_models_of_the_same_value_stay_in_their_order():
+    y, predictions, nodes = models(9, [0.5] * 9)
+    mixed = dict(sorted(predictions.items(), key=lambda each: hash(str(each[0]) + "x")))
+    found = Models(AUROC, y, mixed, dict.fromkeys(mixed, 1.0), nodes)
+    assert list(found.scores) == list(mixed)
 
 
 def test_a_model_without_finite_predictions_is_not_scored():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -499,3 +500,11 @@ def test_scores_follow_from_the_rows_contributions(metric, rows):
 def test_scores_of_a_metric_without_contributions_do_not_follow():
     own = as_metric(lambda y, p: 0.5, classes=2, higher_is_better=True)
     assert own.from_terms(np.array([0, 1]), np.zeros((1, 2))) is None
+
+
+def test_scores_follow_only_from_a_metrics_own_contributions():
+    y, stack = np.array([0, 1, 1]), np.array([[[0.9, 0.1], [0.4, 0.6], [0.95, 0.05]]])
+    for metric in (ACCURACY, AUROC):
+        other = replace(metric, contributions=lambda y, s, metric=metric: 2 * metric.contributions(y, s))
+        assert metric.from_terms(y, metric.contributions(y, stack)) == pytest.approx(metric.batch(y, stack))
+        assert other.from_terms(y, other.contributions(y, stack)) is None

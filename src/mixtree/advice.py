@@ -18,6 +18,7 @@ Floats = NDArray[np.float64]
 
 _MOST = 200  # nodes; the others are too far behind to be chosen by luck
 _REPEATS = 8
+_CURVE = 3  # scores that make one
 _FEWEST = 40  # rows: a quarter of them has to choose
 _ROWS = 5_000  # from which the choice is as good as certain
 
@@ -45,24 +46,22 @@ class Models:
         lineage: Sequence[Node],
     ) -> None:
         self.metric, self.y, self.predictions, self.lineage = metric, y, predictions, lineage
-        finite = {path for path, each in predictions.items() if np.isfinite(each).all()}
+        finite = dict.fromkeys(path for path, each in predictions.items() if np.isfinite(each).all())
         best = sorted(finite, key=lambda path: values[path])[:_MOST]
         led = [node.path for node in lineage if node.path in finite]
-        self.optimism = float("nan")
+        self.optimism = 0.0 if best and metric.contributions is not None else float("nan")
         """Of the best node's score, expected from looking so often; NaN where it is not known."""
         self.scores: dict[Path, float] = {}
-        """Of the nodes that led to the returned model, and of the best ones."""
-        # A metric of the user's may take its time: what only the optimism needs is not scored by it.
-        paths = list(dict.fromkeys([*best, *led] if metric.contributions is not None else led))
-        if not paths:
-            return
-        stack = np.array([predictions[path] for path in paths])
-        if metric.contributions is None:
-            scores = scores_of(metric, y, stack)
-        else:
-            terms, scores = terms_and_scores(metric, y, stack)
+        """Of the nodes that led to the returned model, and of the best ones, where they are needed."""
+        if metric.contributions is not None and len(best) > 1 and len(y) > 1:
+            paths = list(dict.fromkeys([*best, *led]))
+            terms, scores = terms_and_scores(metric, y, np.array([predictions[path] for path in paths]))
             self.optimism = optimism_of(metric, y, terms[: len(best)], scores[: len(best)])
-        self.scores = dict(zip(paths, scores.tolist(), strict=True))
+            self.scores = dict(zip(paths, scores.tolist(), strict=True))
+        elif len(led) >= _CURVE:
+            # A metric of the user's may take its time, or fail: it is asked for no more than is needed.
+            scores = scores_of(metric, y, np.array([predictions[path] for path in led]))
+            self.scores = dict(zip(led, scores.tolist(), strict=True))
 
 
 def looks(models: Models, nodes: Sequence[Node]) -> Looks:
@@ -94,7 +93,7 @@ def advice(models: Models, choose: Metric, *, chooses: bool, noise: float) -> tu
     return rows_or_budget(
         models.metric,
         by_rows=_by_rows(models.metric, choose, models.y, all_of_them) if chooses else None,
-        by_steps=by_steps if len(by_steps) > 2 else None,
+        by_steps=by_steps if len(by_steps) >= _CURVE else None,
         rows=len(models.y),
         noise=noise,
     )

@@ -250,9 +250,12 @@ class _Case:
 
 def _chosen_on(models: Models, case: _Case) -> ScoreInterval | None:
     """The returned model's score on the rows that chose it."""
-    value = models.scores.get(case.result.node.path)
-    if value is None or not case.chooses:
+    path = case.result.node.path
+    if path not in case.clean_predictions or not case.chooses:
         return None
+    value = models.scores.get(path)
+    if value is None:
+        value = case.metric(case.y, case.clean_predictions[path])
     return ScoreInterval(value, np.nan, np.nan, len(case.y), "none", True)
 
 

@@ -116,12 +116,15 @@ class Metric:
         """The scores of models whose contributions are known; None where those say only how scores move."""
         if self.contributions is None:
             return None
-        if self.by_class and self.values in (_auroc_values, _hand_till_values):
+        if any((self.values, self.contributions) == (area.values, area.contributions) for area in _AREAS):
             # Every pair of rows counts in the mean of either row's class.
             parts = [terms[:, y == label].mean(axis=1) for label in np.unique(y)]
             return np.asarray(0.5 * np.sum(parts, axis=0))
-        plain = isinstance(self.values, partial) and self.values.func is _row_mean
-        return np.asarray(terms.mean(axis=1)) if plain else None
+        # A metric of the user's may be the mean of its terms on all rows and not on some of them.
+        values: Any = self.values
+        plain = isinstance(values, partial) and values.func is _row_mean
+        known = plain and values.keywords["rows"] is self.contributions
+        return np.asarray(terms.mean(axis=1)) if known else None
 
     def signed(self, value: float) -> float:
         """The value as a search wants it, smaller is better: higher-is-better scores are negated."""
@@ -526,6 +529,7 @@ AUROC = Metric(
     "auroc", True, _auroc_values, "classification", partial(_auroc, area=_area_terms), by_class=True
 )
 HAND_TILL = Metric("hand-till", True, _hand_till_values, "classification", _hand_till_terms, by_class=True)
+_AREAS = (AUROC, HAND_TILL)
 SQUARED_LOSS = _mean("squared-loss", False, _squared_rows, "regression")
 ABSOLUTE_LOSS = _mean("absolute-loss", False, _absolute_rows, "regression")
 MAE = _mean("mae", False, _absolute_rows, "regression")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, ttest_1samp
 
 from mixtree.errors import InputError
-from mixtree.metrics import ACCURACY, AUROC, HAND_TILL, LOG_LOSS, MAE, RMSE, Metric, as_metric
+from mixtree.metrics import ACCURACY, AUROC, HAND_TILL, LOG_LOSS, MAE, RMSE, SQUARED_LOSS, Metric, as_metric
 from mixtree.verdict import Difference, corrected, honest_score, paired_difference
 
 METRICS = (ACCURACY, AUROC, LOG_LOSS, HAND_TILL, MAE, RMSE)
@@ -311,3 +311,21 @@ def test_where_resampling_says_more_than_nothing_it_is_asked(metric: Metric) -> 
         y, one, two = problem(metric, 60, seed)
         difference = paired_difference(metric, y, one, 0.9 * one + 0.1 * two)
         assert (difference.p <= 0.05) == (not difference.low <= 0.0 <= difference.high)
+
+
+@pytest.mark.parametrize("metric", [RMSE, MAE, SQUARED_LOSS])
+@pytest.mark.parametrize("unit", [2.0**-80, 2.0**-27, 2.0**-20, 2.0**10, 2.0**60])
+def test_intervals_do_not_depend_on_the_unit_of_the_labels(metric, unit):
+    rng = np.random.default_rng(5)
+    y = rng.standard_normal(60)
+    one, two = y + 0.3 * rng.standard_normal(60), y + 0.35 * rng.standard_normal(60)
+    scale = unit**2 if metric is SQUARED_LOSS else unit
+    plain, other = (honest_score(metric, y * u, one * u, rows_role="test") for u in (1.0, unit))
+    assert [other.value, other.low, other.high] == pytest.approx(
+        [scale * plain.value, scale * plain.low, scale * plain.high], rel=1e-9
+    )
+    plain, other = (paired_difference(metric, y * u, one * u, two * u) for u in (1.0, unit))
+    assert [other.value, other.low, other.high] == pytest.approx(
+        [scale * plain.value, scale * plain.low, scale * plain.high], rel=1e-6
+    )
+    assert (other.outcome, other.p) == (plain.outcome, pytest.approx(plain.p, rel=1e-6))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.errors import DataError, InputError
-from mixtree.metrics import AUROC, HAND_TILL, LOG_LOSS, MAE, as_metric
+from mixtree.metrics import AUROC, HAND_TILL, LOG_LOSS, MAE, RMSE, SQUARED_LOSS, Metric, as_metric
 from mixtree.verdict import (
     climbs,
     cross_fitted,
@@ -280,3 +280,38 @@ def test_areas_of_many_rows_or_one_class_are_sorted():
     stack = np.full((2, 1200, 2), 0.5)
     assert not Chooser(AUROC, many, stack).quick
     assert not Chooser(AUROC, np.zeros(10, dtype=int), stack[:, :10]).quick
+
+
+@pytest.mark.parametrize("objective", [SQUARED_LOSS, RMSE])
+def test_a_tiny_root_of_a_mean_is_no_mean(objective):
+    y = np.random.default_rng(5).standard_normal(60)
+    noise = [np.random.default_rng(i).standard_normal(60) * (0.3 + 0.02 * i) for i in range(6)]
+
+    def crossed(unit):
+        models = {i: (y + each) * unit for i, each in enumerate(noise)}
+        return cross_fitted(
+            RMSE, y * unit, models, chosen=0, objective=objective, rivals=dict.fromkeys(models)
+        )
+
+    plain, tiny = crossed(1.0), crossed(2.0**-40)
+    for name in ("value", "low", "high", "optimism"):
+        assert getattr(tiny, name) * 2.0**40 == pytest.approx(getattr(plain, name), rel=1e-9)
+
+
+def test_a_metric_that_is_a_mean_on_all_rows_only_is_scored_by_itself():
+    def r2(y, stack):
+        return 1.0 - ((stack - y) ** 2).mean(axis=1) / y.var()
+
+    own = Metric("r2", True, r2, "regression", lambda y, stack: 1.0 - (stack - y) ** 2 / y.var())
+    rng = np.random.default_rng(3)
+    y = rng.standard_t(2, size=60)
+    stack = y + 0.5 * rng.standard_normal((4, 60))
+    part = label_folds(y, 2, rng) == 0
+    chooser = Chooser(own, y, stack)
+    assert not chooser.quick
+    assert chooser.scores(part[None])[0] == pytest.approx(r2(y[part], stack[:, part]))
+
+
+def test_nothing_is_made_up_where_there_is_no_choice():
+    assert expected_optimism(AUROC, [1], [[[0.4, 0.6]], [[0.3, 0.7]]]) == 0.0
+    assert expected_optimism(AUROC, [1, 1], [[[0.4, 0.6], [0.2, 0.8]]]) == 0.0

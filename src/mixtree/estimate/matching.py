@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 
 from mixtree.data.sources import Rows, Sources
 from mixtree.estimate.moments import Prepared, Target, prepare
 from mixtree.estimate.solve import Equations, Estimate, Floats, as_estimate, solve, summarise
+
+_FEW = 64
 
 
 def match_moments(
@@ -35,22 +35,19 @@ def match_moments(
 
 
 class Matching:
-    """What :func:`match_moments` finds, and what it comes from, for those who want to know more of it."""
+    """What :func:`match_moments` finds, and what it comes from, for those who want to know more of it.
+
+    Of more than 64 moments only the estimate is kept: finding fewer is quicker than asking them all again.
+    """
 
     def __init__(self, sources: Sources) -> None:
         self.sources = sources
-
-    @cached_property
-    def prepared(self) -> Prepared:
-        return prepare(self.sources)
-
-    @cached_property
-    def target(self) -> Target:
-        return self.prepared.of(self.sources.validation)
-
-    @cached_property
-    def estimate(self) -> Estimate:
-        return match_prepared(self.prepared, self.target, names=self.sources.names)
+        prepared = prepare(sources)
+        target = prepared.of(sources.validation)
+        self.estimate = match_prepared(prepared, target, names=sources.names)
+        few = np.count_nonzero(prepared.used) <= _FEW
+        self.prepared: Prepared | None = prepared if few else None
+        self.target: Target | None = target if few else None
 
 
 def match_prepared(prepared: Prepared, target: Rows | Target, *, names: tuple[str, ...]) -> Estimate:

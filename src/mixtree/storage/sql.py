@@ -269,8 +269,9 @@ class SqlStorage:
             connection.execute(_ADD_EVENT, row)
 
     def events(self, name: str) -> list[EventRecord]:
+        wanted = {"study": self._id(name)}
         with self._read() as connection:
-            rows = connection.execute(_EVENTS, {"study": self._id(name)}).all()
+            rows = connection.execute(_EVENTS, wanted).all()
         return [EventRecord(*row) for row in rows]
 
     def checkpoints(self, name: str) -> Checkpoints | None:

@@ -293,7 +293,7 @@ def _columns(metric: Metric, labels: NDArray[Any], predictions: NDArray[Any], va
     if _is_root(metric):
         return terms * (2.0 * value)
     off = value - float(terms.mean())  # of a user's metric whose terms only follow its value
-    return terms + off if abs(off) > 1e-9 * (1.0 + abs(value)) else terms
+    return terms + off if abs(off) > 1e-9 * max(abs(value), float(np.abs(terms).max())) else terms
 
 
 # -------------------------------------------------------------------------------------------------- one score

@@ -54,7 +54,10 @@ def studentised(columns: tuple[Floats, ...], linear: Linear, rng: np.random.Gene
     value, terms = linear(*columns)
     centre = float(value)
     error = float(terms.std(ddof=1)) / np.sqrt(n)
-    if not error > 1e-15 * (1.0 + abs(centre)):
+    # Beside the losses themselves, which may be of any unit: less than this is rounding.
+    size = max(float(np.abs(column).max()) for column in columns)
+    size = float(np.sqrt(size)) if linear is gap_of_roots else size
+    if not error > 1e-15 * size:
         return lambda alpha: (centre, centre)
     # Fewer differ than a bootstrap could make anything of.
     if len(terms) - np.unique(terms, return_counts=True)[1].max() < _SPARSE:
@@ -62,7 +65,7 @@ def studentised(columns: tuple[Floats, ...], linear: Linear, rng: np.random.Gene
         error = max(error, float(np.sqrt((terms.var() * n + 2.0 * far**2) / (n * (n + 1.0)))))
         scores = np.zeros(1)
     else:
-        scores = _t_scores(columns, linear, rng) if n <= MANY else np.zeros(1)
+        scores = _t_scores(columns, linear, rng, least=1e-12 * size) if n <= MANY else np.zeros(1)
 
     def bounds(alpha: float) -> tuple[float, float]:
         down, up = reaches(scores, n - 1, alpha)
@@ -71,7 +74,9 @@ def studentised(columns: tuple[Floats, ...], linear: Linear, rng: np.random.Gene
     return bounds
 
 
-def _t_scores(columns: tuple[Floats, ...], linear: Linear, rng: np.random.Generator) -> Floats:
+def _t_scores(
+    columns: tuple[Floats, ...], linear: Linear, rng: np.random.Generator, *, least: float
+) -> Floats:
     n, parts = len(columns[0]), []
     centre = linear(*columns)[0]
     block = max(1, _BLOCK // n)
@@ -79,7 +84,7 @@ def _t_scores(columns: tuple[Floats, ...], linear: Linear, rng: np.random.Genera
         rows = rng.integers(n, size=(min(block, RESAMPLES - start), n))
         value, terms = linear(*(column[rows] for column in columns))
         error = terms.std(axis=-1, ddof=1) / np.sqrt(n)
-        varied = error > 1e-12 * (1.0 + np.abs(value))  # a resample of one row n times says nothing
+        varied = error > least  # a resample of one row n times says nothing
         parts.append((value[varied] - centre) / error[varied])
     return np.sort(np.concatenate([*parts, np.zeros(1)]))
 

@@ -332,10 +332,9 @@ class Chooser:
             one, other = place[:, labels == 1, None], place[:, None, labels == 0]
             self._wins = (one > other) + 0.5 * (one == other)
         if choose.contributions is not None and not choose.by_class:
-            terms = choose.contributions(labels.astype(np.intp) if stack.ndim == 3 else labels, stack)
-            if np.allclose(
-                terms.mean(axis=1), scores_of(choose, labels, stack)
-            ):  # not so for a root of a mean
+            known = labels.astype(np.intp) if stack.ndim == 3 else labels
+            terms = choose.contributions(known, stack)
+            if choose.from_terms(known, terms) is not None:  # not so for a root of a mean
                 self._terms = terms if choose.higher_is_better else -terms
 
     @property
@@ -395,8 +394,8 @@ def expected_optimism(
     if metric.contributions is None or not len(stack):
         return float("nan")
     stack = stack[np.isfinite(stack.reshape(len(stack), -1)).all(axis=1)]
-    if not len(stack):
-        return float("nan")
+    if len(stack) < 2 or len(labels) < 2:
+        return 0.0 if len(stack) else float("nan")
     return optimism_of(metric, labels, *terms_and_scores(metric, labels, stack), seed=seed)
 
 
@@ -412,10 +411,8 @@ def terms_and_scores(metric: Metric, labels: NDArray[Any], stack: Floats) -> tup
 def optimism_of(
     metric: Metric, labels: NDArray[Any], terms: Floats, scores: Floats, *, seed: int = 0
 ) -> float:
-    """The expected optimism of models whose rows' contributions and scores are known."""
+    """The expected optimism of several models whose rows' contributions and scores are known."""
     count = len(terms)
-    if count < 2 or len(labels) < 2:
-        return 0.0
     better = 1.0 if metric.higher_is_better else -1.0
     seen = better * scores
     rng = np.random.default_rng(seed)
@@ -496,7 +493,7 @@ def outlook(values: Sequence[float], standard_errors: Sequence[float], *, left: 
         return Outlook(float("nan"), noise)
     best, recent = float(finite.min()), finite[len(finite) // 2 :]
     centre, deviation = float(recent.mean()), float(recent.std(ddof=1))
-    if left < 1 or deviation <= 1e-15 * (1.0 + abs(centre)):
+    if left < 1 or deviation <= 1e-15 * abs(centre):
         return Outlook(max(0.0, best - centre) if left >= 1 else 0.0, noise)
     grid = np.linspace(min(best, centre) - 8.0 * deviation, best, 2_000)
     # E[(best − smallest of q draws)+] is the integral of P(smallest ≤ v) up to the best.

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from mixtree.data.sources import Rows, Sources
+from mixtree.data.sources import Sources
 from mixtree.estimate.hull import HullTest, hull_prepared
 from mixtree.estimate.matching import Matching, match_prepared
-from mixtree.estimate.moments import Target, prepare
+from mixtree.estimate.moments import prepare
 from mixtree.estimate.solve import Estimate
 
 # They may not take a tenth of the study's time: fewer rows and moments than their own defaults lengthen an
 # interval by a few hundredths.
 _MOMENTS, _ROWS, _FEWEST = 40, 1_500, 800
-_FEW = 64  # moments of a policy's own that are as quick as finding fewer
 _REPETITIONS = 99  # of the hull test: p in steps of 0.01, in a quarter of the time of its own default
 
 
@@ -22,28 +21,25 @@ def about_target(
 ) -> tuple[HullTest, Estimate | None]:
     """The hull test and the estimate of α* as a fit makes them: of few moments, rows and repetitions.
 
-    What a policy has found out about the same sources (``matching``) is not computed again, unless it is of
-    so many moments that fewer are quicker found.
+    What a policy has found out about the same sources (``matching``) is not computed again.
     """
     target = sources.validation
     # Beside the target's few rows more of a source's add nothing.
     most = int(np.clip(3 * len(target), _FEWEST, _ROWS))
-    if matching is not None and matching.prepared.used.sum() <= _FEW:
-        moments = matching.prepared
-    else:
+    moments = None if matching is None else matching.prepared
+    if moments is None:
         sizes = np.minimum(sources.sizes, most)
         wanted = max(_MOMENTS, 3 * len(sources))
         enough = sizes.min() >= 3 * wanted and sizes.sum() >= 20 * wanted
         moments = prepare(sources, moments=wanted if enough else None, rows=most, seed=seed)
-    estimate = None
-    given: Rows | Target = target
+    estimate, given = None, None
     if matching is not None and matching.sources.validation is target:
-        estimate = matching.estimate
-        given = matching.target if moments is matching.prepared else target
-    elif len(target) > _ROWS:
-        rng = np.random.default_rng(seed)
-        given = target.take(np.sort(rng.choice(len(target), _ROWS, replace=False)))
-    given = moments.of(given)
+        estimate, given = matching.estimate, matching.target
+    if given is None:
+        if len(target) > _ROWS:
+            rng = np.random.default_rng(seed)
+            target = target.take(np.sort(rng.choice(len(target), _ROWS, replace=False)))
+        given = moments.of(target)
     if estimate is None and len(sources) > 1:
         estimate = match_prepared(moments, given, names=sources.names)
     return hull_prepared(moments, given, repetitions=_REPETITIONS, seed=seed, rows=most), estimate
