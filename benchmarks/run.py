@@ -41,8 +41,8 @@ package is installed (plain C, vector extensions, AVX2 and AVX-512 chosen at run
 compiler, numpy computes the same formulas.
 
 What a search computes for every node (the cut of a cell, its mean, the seed of a path) is compiled too: after
-a training the interpreter's own code and data come from far caches, and a few loops over sixteen numbers took
-17 of 55 µs a node. Python computes the same bits where there is no compiler.
+a training the interpreter's own code and data come from far caches, so that a few loops over sixteen numbers
+are felt beside a short one. Python computes the same bits where there is no compiler.
 
 """
 
