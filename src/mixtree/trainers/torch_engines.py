@@ -84,7 +84,8 @@ class EagerEngine:
         """Whether a step is p ← p − η·g and no more."""
 
     def train(self, jobs: Sequence[TorchJob]) -> list[TorchState]:
-        return [self._until_it_fits(job) for job in jobs]
+        with untouched(self.recipe.device):
+            return [self._until_it_fits(job) for job in jobs]
 
     def _until_it_fits(self, job: TorchJob) -> TorchState:
         while True:
@@ -102,12 +103,12 @@ class EagerEngine:
             replica.module.train()
         replica.load(recipe.state(job))
         try:
-            with seeded(job.seed, recipe.device):
-                for pieces in self._steps(rows):
-                    if self.plain and len(pieces) == 1:
-                        self._plain_step(pieces[0], job.lr_scale)
-                    else:
-                        self._step(pieces, job.lr_scale)
+            seed_all(job.seed, recipe.device)
+            for pieces in self._steps(rows):
+                if self.plain and len(pieces) == 1:
+                    self._plain_step(pieces[0], job.lr_scale)
+                else:
+                    self._step(pieces, job.lr_scale)
             return replica.capture(cursor)
         finally:
             replica.module.zero_grad(set_to_none=True)
@@ -258,14 +259,28 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 
     Outside nothing has happened.
     """
+    with untouched(device):
+        seed_all(seed, device)
+        yield
+
+
+@contextmanager
+def untouched(device: torch.device) -> Iterator[None]:
+    """Whatever is seeded and drawn inside, outside nothing has happened. Once for many models: it takes as
+    long as several steps of a small one."""
     python, numpy = random.getstate(), np.random.get_state()
     try:
-        _seed_outside_torch(seed)
-        with torch_seeded(seed, device):
+        with _untouched_torch(device):
             yield
     finally:
         random.setstate(python)
         np.random.set_state(numpy)
+
+
+def seed_all(seed: int, device: torch.device) -> None:
+    """Torch's, Python's and numpy's own random numbers come from this seed from now on."""
+    _seed_outside_torch(seed)
+    _seed_torch(seed, device)
 
 
 def drew_outside_torch(seed: int) -> bool:
@@ -283,18 +298,28 @@ def _seed_outside_torch(seed: int) -> None:
 @contextmanager
 def torch_seeded(seed: int, device: torch.device) -> Iterator[None]:
     """The same for torch's random numbers alone, at a tenth of the cost: for what runs no user's code."""
+    with _untouched_torch(device):
+        _seed_torch(seed, device)
+        yield
+
+
+@contextmanager
+def _untouched_torch(device: torch.device) -> Iterator[None]:
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.default_generator.manual_seed(seed)
-        if device.type == "cuda":
-            torch.cuda.manual_seed(seed)
         before = torch.mps.get_rng_state() if device.type == "mps" else None
-        if before is not None:
-            torch.mps.manual_seed(seed)
         try:
             yield
         finally:
             if before is not None:
                 torch.mps.set_rng_state(before)
+
+
+def _seed_torch(seed: int, device: torch.device) -> None:
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+    elif device.type == "mps":
+        torch.mps.manual_seed(seed)
 
 
 def out_of_memory(error: RuntimeError) -> bool:
