@@ -24,6 +24,8 @@ _BLOCK_BYTES = 1 << 20
 
 def call(module: Callable[..., Tensor], inputs: Any) -> Tensor:
     """The module's output: a tuple is unpacked into arguments, a mapping into named ones."""
+    if isinstance(inputs, Tensor):  # first: this runs in every step
+        return module(inputs)
     if isinstance(inputs, Mapping):
         return module(**inputs)
     return module(*inputs) if isinstance(inputs, tuple | list) else module(inputs)

@@ -125,9 +125,9 @@ class EagerEngine:
 
     def _plain_step(self, piece: Batch, lr_scale: float) -> None:
         """The same as below without what an optimizer does besides, a quarter of a small model's time."""
-        inputs, y, weight = piece
-        total = self.recipe.objective.total(call(self.recipe.replica.module, inputs), y, weight)
-        group = self.recipe.replica.optimizer.param_groups[0]
+        (inputs, y, weight), recipe = piece, self.recipe
+        total = recipe.objective.total(call(recipe.replica.module, inputs), y, weight)
+        group = recipe.replica.optimizer.param_groups[0]
         trained = [parameter for parameter in group["params"] if parameter.requires_grad]
         gradients = torch.autograd.grad(total, trained, allow_unused=True)
         slope = -group["lr"] * lr_scale
