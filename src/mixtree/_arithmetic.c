@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum { MOST = 8, WIDEST = 64 }; /* vertices, as FEW_VERTICES in simplex.py, and their weights */
-static const double TIE = 1e-9;
+static const double TIE = 1e-9; /* as in partition.py */
 
 /* ------------------------------------------------------------------------------------------------- simplices */
 

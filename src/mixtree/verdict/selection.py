@@ -236,29 +236,11 @@ def _fold_scores(
         return np.empty(0), np.empty(0)
     chosen_by, scored_by = pick_by.scores(~np.array(held)), pick_by.scores(np.array(held))
     picks = np.stack([np.take(group, chosen_by[:, group].argmax(axis=1)) for group in groups], axis=1)
-    scores = _picked_scores(metric, labels, stack, held, picks)
+    # The metric's own scores; mostly another one has chosen.
+    scorer = pick_by if pick_by.metric is metric else Chooser(metric, labels, stack)
+    scores = scorer.picked(held, picks)
     finite = np.isfinite(scores).all(axis=1)
     return scores[finite], np.take_along_axis(scored_by, picks, axis=1)[finite]
-
-
-def _picked_scores(
-    metric: Metric, labels: NDArray[Any], stack: Floats, parts: list[NDArray[np.bool_]], picks: NDArray[Any]
-) -> Floats:
-    """How the picked models (parts, picks) do on each part of the rows."""
-    scorer = Chooser(metric, labels, stack)
-    if scorer.quick:
-        scores = np.take_along_axis(scorer.scores(np.array(parts)), picks, axis=1)
-        return scores if metric.higher_is_better else -scores
-    known = labels.astype(np.intp) if stack.ndim == 3 else labels
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AbsentClassWarning)
-        # Straight to the function: predictions and labels were checked when the chosen was scored.
-        return np.array(
-            [
-                metric.values(known[part], stack[each][:, part])
-                for part, each in zip(parts, picks, strict=True)
-            ]
-        )
 
 
 def label_folds(labels: NDArray[Any], folds: int, rng: np.random.Generator) -> NDArray[np.intp]:
@@ -323,7 +305,7 @@ class Chooser:
     scratch every time."""
 
     def __init__(self, choose: Metric, labels: NDArray[Any], stack: Floats) -> None:
-        self._choose, self._labels, self._stack = choose, labels, stack
+        self.metric, self._labels, self._stack = choose, labels, stack
         self._terms: Floats | None = None
         self._wins: Floats | None = None
         if choose is AUROC and len(stack) * len(labels) ** 2 <= _PAIRS and len(np.unique(labels)) == 2:
@@ -346,7 +328,7 @@ class Chooser:
         """The number of the model that does best on these rows (positions or flags)."""
         if self._terms is not None:
             return int(self._terms[:, rows].mean(axis=1).argmax())
-        return _winner(self._choose, self._labels[rows], self._stack[:, rows])
+        return _winner(self.metric, self._labels[rows], self._stack[:, rows])
 
     def scores(self, parts: NDArray[np.bool_]) -> Floats:
         """How the models (columns) do on parts of the rows, one line of flags each; higher is better."""
@@ -356,10 +338,24 @@ class Chooser:
             return np.asarray(won / (one.sum(axis=1) * other.sum(axis=1))[:, None])
         if self._terms is not None:
             return np.asarray(parts @ self._terms.T / parts.sum(axis=1, keepdims=True))
-        found = np.array(
-            [scores_of(self._choose, self._labels[part], self._stack[:, part]) for part in parts]
-        )
-        return found if self._choose.higher_is_better else -found
+        found = np.array([scores_of(self.metric, self._labels[part], self._stack[:, part]) for part in parts])
+        return found if self.metric.higher_is_better else -found
+
+    def picked(self, parts: list[NDArray[np.bool_]], picks: NDArray[Any]) -> Floats:
+        """The scores of the picked models (parts, picks) on each part of the rows, as the metric has them."""
+        if self.quick:
+            scores = np.take_along_axis(self.scores(np.array(parts)), picks, axis=1)
+            return scores if self.metric.higher_is_better else -scores
+        known = self._labels.astype(np.intp) if self._stack.ndim == 3 else self._labels
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AbsentClassWarning)
+            # Straight to the function: predictions and labels were checked when the chosen was scored.
+            return np.array(
+                [
+                    self.metric.values(known[part], self._stack[each][:, part])
+                    for part, each in zip(parts, picks, strict=True)
+                ]
+            )
 
 
 # --------------------------------------------------------------------------------------------------- optimism
