@@ -11,7 +11,7 @@ import typer
 
 from mixtree.cli.fit import fit_options, scaled, table_spec, testable
 from mixtree.cli.options import DATA, FITTING, JUDGING, OUTPUT, Flag, Values, command, with_config
-from mixtree.cli.reports import print_plan
+from mixtree.cli.reports import four_digits, print_plan
 from mixtree.errors import InputError
 
 _FIT_ONLY = ("min", "max", "max_passes", "time_limit", "init")
@@ -177,8 +177,8 @@ def _print(console: Any, summaries: list[Any], metric: str, rows: str) -> None:
     table.add_column("mixture (mean)")
     for each in summaries:
         mixture = " ".join(f"{name} {weight:.2f}" for name, weight in each.mixture.items() if weight >= 0.005)
-        score, sd = (f"{value:.4f}" if isfinite(value) else "–" for value in (each.score, each.sd))
-        table.add_row(escape(each.algorithm), f"{score} ± {sd}", escape(mixture))
+        score = f"{four_digits(each.score)} ± {four_digits(each.sd)}"
+        table.add_row(escape(each.algorithm), score, escape(mixture))
     console.print(table)
     console.print(f"{metric} on {rows}; mean ± sd over repeats", style="dim", soft_wrap=True)
     for each in summaries:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,12 +85,19 @@ def print_result(out: Path, about: dict[str, Any], result: Result[Any], *, most:
         _line(console, "decided", note)
     _line(console, "mixture", ", ".join(f"{name} {weight:.3f}" for name, weight in about["mixture"].items()))
     if about["test_score"] is not None:
-        _line(console, metric, f"{about['test_score']:.4f} on {about['rows']['test']} test rows")
+        _line(console, metric, f"{four_digits(about['test_score'])} on {about['rows']['test']} test rows")
     if about["verdict"] is not None:
         print_verdict(console, about["verdict"], most=most)
     spent = ", ".join(f"{phase} {steps}" for phase, steps in about["spent"].items())
     _line(console, "steps", f"{spent}; unspent {result.unspent}; {result.reason}")
     _line(console, "model", f"{out} (mixtree predict {out} new.csv -o predictions.csv)")
+
+
+def four_digits(value: float | None) -> str:
+    """A score with four decimals, or, in a unit in which those are nothing, four digits; a dash for none."""
+    if value is None or not isfinite(value):
+        return "–"
+    return f"{value:.4f}" if value == 0.0 or abs(value) >= 0.001 else f"{value:.4g}"
 
 
 def print_verdict(console: Any, verdict: dict[str, Any], *, most: int | None = None) -> None:

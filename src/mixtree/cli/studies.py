@@ -82,6 +82,8 @@ def list_studies(url: Where, as_json: Json = False) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from mixtree.cli.reports import four_digits
+
     with closing(open_existing(url)) as storage:
         rows = [summary(storage, study) for study in storage.studies()]
     if as_json:
@@ -97,7 +99,7 @@ def list_studies(url: Where, as_json: Json = False) -> None:
             row["status"],
             spent,
             str(row["nodes"]),
-            _short(row["value"]),
+            four_digits(row["value"]),
             row["updated"],
         )
     Console(emoji=False).print(table)
@@ -109,7 +111,7 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
     from rich.markup import escape
 
     from mixtree.certificate import certificate_of
-    from mixtree.cli.reports import print_verdict
+    from mixtree.cli.reports import four_digits, print_verdict
     from mixtree.judging import EVENT, stored_verdict
 
     with closing(open_existing(url)) as storage:
@@ -132,7 +134,7 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
     if about["mixture"]:
         mixture = ", ".join(f"{name} {weight:.3f}" for name, weight in about["mixture"].items())
         console.print(
-            f"mixture: {mixture}\nvalue on the validation rows: {_short(about['value'])}", markup=False
+            f"mixture: {mixture}\nvalue on the validation rows: {four_digits(about['value'])}", markup=False
         )
     _print_nodes(console, record, tree)
     if about["verdict"] is not None:
@@ -253,6 +255,7 @@ def _print_nodes(console: Any, record: StudyRecord, tree: Tree, most: int = 10) 
     from rich.markup import escape
     from rich.table import Table
 
+    from mixtree.cli.reports import four_digits
     from mixtree.policies import TARGET_PHASES
     from mixtree.study import named
 
@@ -273,11 +276,7 @@ def _print_nodes(console: Any, record: StudyRecord, tree: Tree, most: int = 10) 
         mixture = ", ".join(
             f"{name} {weight:.2f}" for name, weight in named(record, node.mixture).items() if weight
         )
-        numbers = _short(node.value), _short(node.standard_error), str(node.steps)
+        numbers = four_digits(node.value), four_digits(node.standard_error), str(node.steps)
         mark = "→" if node.path == record.best else ""
         table.add_row(mark, path, node.phase, *numbers, escape(mixture))
     console.print(table)
-
-
-def _short(value: float | None) -> str:
-    return "–" if value is None or not isfinite(value) else f"{value:.4f}"

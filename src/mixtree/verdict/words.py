@@ -307,13 +307,13 @@ def _plain(number: float | None) -> float | None:
 
 
 def number(value: float) -> str:
-    """Enough digits to tell, no more: 0.8123, 11.91, 1,204."""
+    """Enough digits to tell, no more: 0.812, 11.91, 1,204, 8.1e−09."""
     if value == 0.0:
         return "0"
     size = abs(value)
     text = f"{value:,.0f}" if size >= 1000 else f"{value:.2f}" if size >= 10 else f"{value:.3f}"
     if size < 0.001:
-        text = f"{value:.1g}"
+        text = f"{value:.2g}"
     return text.replace("-", "−")
 
 
