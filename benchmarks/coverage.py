@@ -293,6 +293,34 @@ def thinned(repetitions: int) -> Iterator[Cell]:
             yield Cell("mixture", f"joint region, 2 classes, {where}", n, joint[place], count)
 
 
+def crowded(repetitions: int) -> Iterator[Cell]:
+    """As in a fit of auto where it has matched many moments: 119 of 100 features, 81 of 20 sources."""
+    for where, shape in (
+        ("100 features", {"rows": 1_000, "features": 100}),
+        ("20 sources", {"rows": 600, "features": 10, "sources": 20}),
+    ):
+        for n in ROWS:
+            found = {"inside": [0, 0, 0], "outside": [0, 0, 0]}
+            counts = {"inside": repetitions, "outside": min(repetitions, QUICK)}
+            for hull, count in counts.items():
+                for number in range(count):
+                    seed = int(stream("crowded", where, hull, n, number).integers(2**31))
+                    problem = synthetic(validation=n, test=1, hull=hull, seed=seed, **shape)
+                    matching = Matching(problem.sources)
+                    test, estimate = about_target(problem.sources, seed=seed, matching=matching)
+                    found[hull][0] += test.inside is False
+                    if problem.alpha is not None and estimate is not None:
+                        source = number % len(problem.alpha)
+                        weight = problem.alpha[source]
+                        found[hull][1] += bool(estimate.low[source] <= weight <= estimate.high[source])
+                        found[hull][2] += estimate.contains(problem.alpha)
+            fit = f"in a fit of auto, {where}"
+            for hull, kind in (("inside", "false alarms"), ("outside", "figure")):
+                yield Cell("hull", f"rejected, target {hull}, {fit}", n, found[hull][0], counts[hull], kind)
+            yield Cell("mixture", f"one weight, 2 classes, {fit}", n, found["inside"][1], repetitions)
+            yield Cell("mixture", f"joint region, 2 classes, {fit}", n, found["inside"][2], repetitions)
+
+
 # ------------------------------------------------------------------------------------ the choice of the model
 
 
@@ -479,6 +507,7 @@ PARTS: dict[str, Callable[[int], Iterator[Cell]]] = {
     "mixtures": mixtures,
     "hulls": hulls,
     "thinned": thinned,
+    "crowded": crowded,
     "equals": equals,
     "bias": bias,
     "policies": policies,

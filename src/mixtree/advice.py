@@ -106,17 +106,17 @@ def _by_rows(
         return None
     stack, rng = np.array(models[-_MOST:]), np.random.default_rng(0)
     half, quarter = len(y) // 2, len(y) // 4
-    present = len(np.unique(y)) if stack.ndim == 3 else 0
-    scores, pick_by = list[tuple[float, float]](), Chooser(choose, y, stack)
+    codes = np.unique(y, return_inverse=True)[1] if stack.ndim == 3 else np.zeros(len(y), dtype=np.intp)
+    pick_by, present = Chooser(choose, y, stack), int(codes.max()) + 1
+    held, picks = list[NDArray[np.bool_]](), list[NDArray[np.intp]]()
     for _ in range(_REPEATS):
         order = rng.permutation(len(y))
-        parts = order[:quarter], order[:half], order[half:]
-        if present and any(len(np.unique(y[part])) < present for part in parts):
-            continue
-        one, two, held = pick_by(parts[0]), pick_by(parts[1]), parts[2]
-        few = metric(y[held], stack[one, held])
-        scores.append((few, few if one == two else metric(y[held], stack[two, held])))
-    if not scores:
+        few, many, rest = order[:quarter], order[:half], order[half:]
+        if all(np.bincount(codes[part], minlength=present).all() for part in (few, rest)):  # many has few
+            held.append(np.isin(np.arange(len(y)), rest, kind="table"))
+            picks.append(np.array([pick_by(few), pick_by(many)]))
+    if not held:
         return None
-    means = np.mean(scores, axis=0)
-    return {quarter: float(means[0]), half: float(means[1])}
+    scorer = pick_by if choose is metric else Chooser(metric, y, stack)
+    few_score, many_score = scorer.picked(held, np.array(picks)).mean(axis=0).tolist()
+    return {quarter: few_score, half: many_score}

@@ -24,7 +24,7 @@ Array: TypeAlias = NDArray[Any]
 Flags: TypeAlias = NDArray[np.bool_]
 Batched: TypeAlias = Callable[[Array, Array], Floats]
 
-_BLOCK = 1 << 16
+_BLOCK = 1 << 14
 """Scores ranked in one go: the working arrays stay in cache, and memory stays bounded."""
 
 _NOT_PROBABILITIES = 1e-2
@@ -408,15 +408,17 @@ def _mean(name: str, higher: bool, rows: Batched, task: Literal["classification"
 # give, for every row, how many positives lie below it (ties count half), hence all pairs with every class.
 
 
-def _sort(scores: Array) -> tuple[NDArray[np.intp], NDArray[np.intp] | None]:
-    """For scores (B, n): flat positions in rising order, and where tied groups start (None without ties)."""
+def _sort(scores: Array, y: Array) -> tuple[NDArray[np.intp], Array, NDArray[np.intp] | None]:
+    """For scores (B, n) in rising order: flat positions, labels, where ties start (None without any)."""
     models, n = scores.shape
     # The default (unstable, vectorised) sort is the fastest; the order inside a tie does not matter.
-    order = scores.argsort(axis=1) + np.arange(0, models * n, n)[:, None]
+    order = scores.argsort(axis=1)
+    labels = y.take(order)
+    order += np.arange(0, models * n, n)[:, None]
     ranked = scores.ravel().take(order)
     new = np.ones((models, n), dtype=np.bool_)
     np.not_equal(ranked[:, 1:], ranked[:, :-1], out=new[:, 1:])
-    return order, None if new.all() else np.flatnonzero(new)
+    return order, labels, None if new.all() else np.flatnonzero(new)
 
 
 def _twice_below(weights: Array, starts: NDArray[np.intp] | None) -> Array:
@@ -436,8 +438,7 @@ def _areas(scores: Array, y: Array, positive: Array, counts: Array) -> Floats:
     sums = np.empty((len(scores), classes))
     for start in range(0, len(scores), block):
         part = slice(start, start + block)
-        order, starts = _sort(scores[part])
-        labels = y.take(order - np.arange(0, order.size, len(y))[:, None])
+        order, labels, starts = _sort(scores[part], y)
         below = _twice_below((labels == positive[part, None]).astype(np.int64), starts)
         cell = labels + np.arange(0, len(order) * classes, classes)[:, None]
         pairs = np.bincount(cell.ravel(), weights=below.ravel(), minlength=len(order) * classes)
@@ -453,15 +454,19 @@ def _area_terms(scores: Array, y: Array, positive: Array, counts: Array) -> Floa
     A positive row's term is the sum over the other classes of the fraction of them below it; another row's
     term is the fraction of the positives above it.
     """
-    order, starts = _sort(scores)
-    labels = y.take(order - np.arange(0, order.size, len(y))[:, None])
-    member = labels == positive[:, None]
-    weights = 1.0 / counts[labels]
-    others = _twice_below(np.where(member, 0.0, weights), starts)
-    ours = _twice_below(np.where(member, weights, 0.0), starts)
-    terms = np.empty(scores.size)
-    terms[order.ravel()] = np.where(member, others / 2.0, 1.0 - ours / 2.0).ravel()
-    return terms.reshape(scores.shape)
+    block, terms = max(1, _BLOCK // len(y)), np.empty(scores.shape)
+    for start in range(0, len(scores), block):
+        part = slice(start, start + block)
+        order, labels, starts = _sort(scores[part], y)
+        # 1 or 0, and products with it: to choose by flags in random order takes longer.
+        member = (labels == positive[part, None]).astype(np.float64)
+        weights = (1.0 / counts).take(labels)
+        mine = weights * member
+        weights -= mine
+        above = 1.0 - _twice_below(mine, starts) / 2.0
+        ranked = member * (_twice_below(weights, starts) / 2.0) + (1.0 - member) * above
+        terms[part].ravel()[order.ravel()] = ranked.ravel()
+    return terms
 
 
 def _called(numbers: NDArray[np.intp]) -> str:

@@ -55,12 +55,21 @@ def test_more_rows_than_were_matched_are_asked_with_the_same_moments(monkeypatch
     assert estimate.alpha.tolist() == match_moments(whole).alpha.tolist()
 
 
-def test_many_moments_are_not_tested_all() -> None:
+def test_many_moments_are_all_tested() -> None:
     wide = synthetic(features=80, validation=100, test=1, seed=3).sources
     known = Matching(wide)
     hull, estimate = about_target(wide, seed=0, matching=known)
-    assert estimate is known.estimate and hull.moments <= 40
-    assert known.prepared is None and known.target is None  # nobody asks that many again
+    assert estimate is known.estimate and hull.moments > 100
+    assert about_target(wide, seed=0)[0].moments <= 40  # without a policy that has matched them
+
+
+def test_moments_that_take_too_much_room_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = synthetic(validation=100, test=1, seed=3).sources
+    monkeypatch.setattr(matching, "_ROOM", 1_000)
+    known = Matching(some)
+    assert known.prepared is None and known.target is None
+    hull, estimate = about_target(some, seed=0, matching=known)
+    assert estimate is known.estimate and hull.n == 100
 
 
 def test_a_fit_of_auto_prepares_its_moments_once(monkeypatch: pytest.MonkeyPatch) -> None:

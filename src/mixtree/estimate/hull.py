@@ -273,7 +273,7 @@ def _targets_outside(
     least = np.sqrt(_UNLIKE[len(alpha) == 1] / per_row)
     any_way = rng.standard_normal(len(root))
     any_way /= np.linalg.norm(any_way)
-    scatter = np.einsum("ij,kjl,il->k", root, equations.covariances, root) / equations.sizes
+    scatter = equations.covariances.reshape(len(alpha), -1) @ (root.T @ root).ravel() / equations.sizes
     targets = []
     for i in range(len(alpha)):
         others = np.delete(corners, i, axis=1) if len(alpha) > 1 else corners

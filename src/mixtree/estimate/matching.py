@@ -8,7 +8,7 @@ from mixtree.data.sources import Rows, Sources
 from mixtree.estimate.moments import Prepared, Target, prepare
 from mixtree.estimate.solve import Equations, Estimate, Floats, as_estimate, solve, summarise
 
-_FEW = 64
+_ROOM = 12_000_000  # numbers that are worth keeping until the verdict: 96 MB
 
 
 def match_moments(
@@ -37,7 +37,7 @@ def match_moments(
 class Matching:
     """What :func:`match_moments` finds, and what it comes from, for those who want to know more of it.
 
-    Of more than 64 moments only the estimate is kept: finding fewer is quicker than asking them all again.
+    Of a hundred sources and more only the estimate is kept: the moments' values take too much room.
     """
 
     def __init__(self, sources: Sources) -> None:
@@ -45,9 +45,9 @@ class Matching:
         prepared = prepare(sources)
         target = prepared.of(sources.validation)
         self.estimate = match_prepared(prepared, target, names=sources.names)
-        few = np.count_nonzero(prepared.used) <= _FEW
-        self.prepared: Prepared | None = prepared if few else None
-        self.target: Target | None = target if few else None
+        kept = sum(table.size for table in prepared.tables) <= _ROOM
+        self.prepared: Prepared | None = prepared if kept else None
+        self.target: Target | None = target if kept else None
 
 
 def match_prepared(prepared: Prepared, target: Rows | Target, *, names: tuple[str, ...]) -> Estimate:
