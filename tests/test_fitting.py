@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from mixtree.data.sources import Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.errors import DataError, InputError
 from mixtree.fitting import FitOptions, as_sources, choose, fit, make_options, prepare
+from mixtree.metrics import AbsentClassWarning
 from mixtree.study import run
 
 
@@ -191,3 +193,14 @@ def test_passes_that_fit_the_budget_exactly_are_allowed(sources):
     assert sum(prepare(many, options).setting.maximum) >= 1.0
     with pytest.raises(InputError, match="are 4,346 steps of 50 rows, and the budget is 4,347"):
         prepare(many, replace(options, budget=4347))
+
+
+def test_classes_without_validation_rows_are_told_once() -> None:
+    sources = synthetic(rows=200, classes=12, validation=60, test=1, seed=3).sources
+    kept = sources.validation.take(np.flatnonzero(sources.validation.y != 4))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        result = fit(replace(sources, validation=kept), model="linear", budget=100, reference="none")
+    absent = [str(each.message) for each in told if each.category is AbsentClassWarning]
+    assert len(absent) == 1 and f"among the {len(kept)} labels" in absent[0]
+    assert result.verdict is not None

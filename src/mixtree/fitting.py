@@ -16,7 +16,7 @@ from mixtree.data.copies import without_copies
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, InputError
 from mixtree.events import Listener
-from mixtree.metrics import Metric, as_metric, check_metric, default_metric
+from mixtree.metrics import Metric, as_metric, check_metric, class_names, default_metric
 from mixtree.models import ModelOptions, make_trainer
 from mixtree.policies import AutoOptions
 from mixtree.search import Search
@@ -165,7 +165,8 @@ def fit(
     data = as_sources(sources, val, classes=classes)
     data, judges, told = without_copies(data, None if test is None else as_rows(test, data))
     prepared = prepare(data, make_options(**options), test=judges)
-    with opened(storage, kept=prepared.keep_predictions) as place:
+    # Preparing has told which classes have no validation rows; that parts of those lack them too is no news.
+    with class_names(told=True), opened(storage, kept=prepared.keep_predictions) as place:
         result = run(
             prepared.search,
             prepared.trainer,

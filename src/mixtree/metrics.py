@@ -42,8 +42,8 @@ class AbsentClassWarning(UserWarning):
 
 
 @contextmanager
-def class_names(names: Sequence[Any], *, told: bool = False) -> Iterator[None]:
-    """Within it warnings and errors call class number k ``names[k]``, as the user does.
+def class_names(names: Sequence[Any] | None = None, *, told: bool = False) -> Iterator[None]:
+    """Within it warnings and errors call class number k ``names[k]``, as the user does; None: as outside.
 
     ``told`` says that the user knows which classes have no rows: they are not warned of again.
 
@@ -52,7 +52,7 @@ def class_names(names: Sequence[Any], *, told: bool = False) -> Iterator[None]:
     Traceback (most recent call last):
     mixtree.errors.DataError: metric 'auroc' compares classes, but all 2 labels are class 'yes': ...
     """
-    token = _names.set(names)
+    token = _names.set(_names.get() if names is None else names)
     try:
         with warnings.catch_warnings():
             if told:
