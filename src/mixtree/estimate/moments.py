@@ -207,7 +207,7 @@ def prepare(
     rng = np.random.default_rng(np.random.SeedSequence(seed))
     wanted = max(_FEWEST, min(_ROWS, _TOTAL // len(sources)))
     cap = rows or max(wanted, min(5 * len(sources.validation), 4 * _ROWS))
-    parts = [part.take(rng.permutation(len(part))[:cap]) for part in sources.rows]
+    parts = [part.take(_some(len(part), cap, rng, quick=rows is not None)) for part in sources.rows]
     limit = moments or _limit([len(part) for part in parts])
     unseen = Unseen.fit(parts, sources.classes)
     labels = Labels.fit(parts, sources.classes) if joint else None
@@ -230,6 +230,13 @@ def prepare(
     if not used.all():
         tables = [table[:, used] for table in tables]
     return Prepared(basis, used, varies, tables, shares, unseen)
+
+
+def _some(count: int, most: int, rng: np.random.Generator, *, quick: bool) -> NDArray[np.int64]:
+    """Positions of at most so many of the rows, in random order; quick: not by way of all of them."""
+    if quick and count > most:
+        return np.asarray(rng.choice(count, most, replace=False))
+    return np.asarray(rng.permutation(count)[:most])
 
 
 def _split(rows: list[Rows]) -> tuple[list[Rows], list[Rows]]:
