@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mixtree.metrics import Metric
 from mixtree.tree import Node, Path
 from mixtree.verdict import ladder, rows_or_budget
-from mixtree.verdict.selection import Chooser, optimism_of, scores_of, terms_and_scores
+from mixtree.verdict.selection import Chooser, optimism_of, scores_of, scores_of_picked, terms_and_scores
 
 Floats = NDArray[np.float64]
 
@@ -108,15 +108,15 @@ def _by_rows(
     half, quarter = len(y) // 2, len(y) // 4
     codes = np.unique(y, return_inverse=True)[1] if stack.ndim == 3 else np.zeros(len(y), dtype=np.intp)
     pick_by, present = Chooser(choose, y, stack), int(codes.max()) + 1
-    held, picks = list[NDArray[np.bool_]](), list[NDArray[np.intp]]()
+    choosing, held = list[NDArray[np.bool_]](), list[NDArray[np.bool_]]()
     for _ in range(_REPEATS):
-        order = rng.permutation(len(y))
-        few, many, rest = order[:quarter], order[:half], order[half:]
+        place = rng.permutation(len(y)).argsort()
+        few, many, rest = place < quarter, place < half, place >= half
         if all(np.bincount(codes[part], minlength=present).all() for part in (few, rest)):  # many has few
-            held.append(np.isin(np.arange(len(y)), rest, kind="table"))
-            picks.append(np.array([pick_by(few), pick_by(many)]))
+            choosing += [few, many]
+            held.append(rest)
     if not held:
         return None
-    scorer = pick_by if choose is metric else Chooser(metric, y, stack)
-    few_score, many_score = scorer.picked(held, np.array(picks)).mean(axis=0).tolist()
+    picks = pick_by.scores(np.array(choosing)).argmax(axis=1).reshape(-1, 2)
+    few_score, many_score = scores_of_picked(metric, y, stack, held, picks).mean(axis=0).tolist()
     return {quarter: few_score, half: many_score}

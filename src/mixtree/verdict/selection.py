@@ -346,16 +346,27 @@ class Chooser:
         if self.quick:
             scores = np.take_along_axis(self.scores(np.array(parts)), picks, axis=1)
             return scores if self.metric.higher_is_better else -scores
-        known = self._labels.astype(np.intp) if self._stack.ndim == 3 else self._labels
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", AbsentClassWarning)
-            # Straight to the function: predictions and labels were checked when the chosen was scored.
-            return np.array(
-                [
-                    self.metric.values(known[part], self._stack[each][:, part])
-                    for part, each in zip(parts, picks, strict=True)
-                ]
-            )
+        return scores_of_picked(self.metric, self._labels, self._stack, parts, picks)
+
+
+def scores_of_picked(
+    metric: Metric,
+    labels: NDArray[Any],
+    stack: Floats,
+    parts: list[NDArray[np.bool_]],
+    picks: NDArray[Any],
+) -> Floats:
+    """The scores (parts, picks) of some of the models, those picked for a part of the rows, on that part."""
+    known = labels.astype(np.intp) if stack.ndim == 3 else labels
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AbsentClassWarning)
+        # Straight to the function: predictions and labels were checked when the chosen was scored.
+        return np.array(
+            [
+                metric.values(known[part], stack[each][:, part])
+                for part, each in zip(parts, picks, strict=True)
+            ]
+        )
 
 
 # --------------------------------------------------------------------------------------------------- optimism
