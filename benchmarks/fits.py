@@ -15,7 +15,7 @@ from mixtree.data.sources import Problem
 from mixtree.data.synthetic import synthetic
 from mixtree.fitting import make_options, prepare
 from mixtree.judging import judge, judged
-from mixtree.metrics import Metric
+from mixtree.metrics import Metric, class_names
 from mixtree.study import opened, run
 from mixtree.verdict import Verdict
 
@@ -127,31 +127,49 @@ class Cost:
     repetitions: int
 
 
+SHAPES: dict[str, dict[str, Any]] = {
+    "": {},
+    "5,000 steps": {"budget": 5_000},
+    "mixmatch-ch": {"policy": "mixmatch-ch"},
+    "uniform+decay": {"policy": "uniform+decay"},
+    "regression": {"classes": 0},
+    "20 classes": {"classes": 20},
+    "200 features": {"features": 200},
+    "1 source": {"sources": 1},
+    "10 sources": {"sources": 10},
+    "40 sources": {"sources": 40},
+}
+"""What differs from a default study of 3 sources of 2,000 rows, 10 features and 2 classes."""
+
+
 def costs(repetitions: int) -> Iterator[Cost]:
-    """Default studies of 3 sources of 2,000 rows, the settings in turns: what is slow meanwhile hits all."""
+    """Studies of every shape, the settings in turns: what is slow meanwhile hits all."""
     settings = [
-        (model, budget, rows, stored)
+        (model, shape, rows, stored)
         for model in ("mlp", "linear")
-        for budget in (None, 5_000)
-        for rows in (100, 400, 2_000)
         for stored in (False, True)
+        for shape in SHAPES
+        for rows in (100, 400, 2_000)
     ]
     spent: dict[Any, list[tuple[float, float]]] = {setting: [] for setting in settings}
     for number in range(-1, repetitions):  # one to warm up
         for setting in settings:
-            model, budget, rows, stored = setting
-            problem = synthetic(rows=2_000, validation=rows, test=1, seed=number + 1)
-            took = _took(problem, stored, model=model, budget=budget, seed=number + 1)
+            model, shape, rows, stored = setting
+            options, data = {"model": model}, {"rows": 2_000, "validation": rows, "test": 1}
+            for name, value in SHAPES[shape].items():
+                (options if name in ("budget", "policy") else data)[name] = value
+            problem = synthetic(**data, seed=number + 1)
+            took = _took(problem, stored, seed=number + 1, **options)
             if number >= 0:
                 spent[setting].append(took)
-    for (model, budget, rows, stored), found in spent.items():
+    for (model, shape, rows, stored), found in spent.items():
         study, verdict = np.median(found, axis=0)
-        what = f"{model}, {budget or 'default'} steps, {'in a file' if stored else 'in memory'}"
+        what = f"{model}, {f'{shape}, ' if shape else ''}{'in a file' if stored else 'in memory'}"
         yield Cost(what, rows, float(study), float(verdict), repetitions)
 
 
 def _took(problem: Problem, stored: bool, **options: Any) -> tuple[float, float]:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, class_names(told=True):
         start = time.perf_counter()
         prepared = prepare(problem.sources, make_options(reference="none", **options))
         with opened(Path(folder) / "study.db" if stored else None, kept=True) as place:
