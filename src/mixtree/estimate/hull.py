@@ -243,15 +243,22 @@ def _power(
     """Chance to find a target worth knowing about, and the target rows at which it would be 80 %."""
     fixed = float(alpha**2 @ (1.0 / equations.sizes))
     per_row = 1.0 / equations.n + fixed
-    targets = _targets_outside(equations, alpha, root, per_row, rng)
-    draws = [noise[i :: len(targets)][: max(1, _DRAWS // len(targets))] for i in range(len(targets))]
+    any_way = rng.standard_normal(len(root))
+    # All of it lies in the span of the corners and one direction more: K + 1 coordinates instead of q.
+    span, inner = np.linalg.qr(np.column_stack([root @ equations.means, any_way]))
+    scatter = equations.covariances.reshape(len(alpha), -1) @ (root.T @ root).ravel() / equations.sizes
+    targets = _targets_outside(inner, alpha, scatter, per_row, most=len(noise))
+    gaps = noise @ span
+    beside = np.maximum(np.einsum("ij,ij->i", noise, noise) - np.einsum("ij,ij->i", gaps, gaps), 0.0)
+    each = max(1, _DRAWS // len(alpha))
+    draws = [slice(i, i + each * len(targets), len(targets)) for i in range(len(targets))]
 
     def power(variance: float) -> float:
         """With targets of as many rows as make their means vary so much, relative to now."""
         wide = np.sqrt(variance)
         found = [
-            distance.many(centre + wide * gaps) > variance * critical
-            for (distance, centre), gaps in zip(targets, draws, strict=True)
+            distance.many(centre + wide * gaps[some]) > variance * (critical - beside[some])
+            for (distance, centre), some in zip(targets, draws, strict=True)
         ]
         return float(np.mean(np.concatenate(found)))
 
@@ -266,16 +273,16 @@ def _power(
 
 
 def _targets_outside(
-    equations: Equations, alpha: Mixture, root: Floats, per_row: float, rng: np.random.Generator
+    inner: Floats, alpha: Mixture, scatter: Floats, per_row: float, *, most: int
 ) -> list[tuple[_Distance, Floats]]:
-    """For each source: the hull of the others, and the mean of a target that is half them and half it."""
-    corners = root @ equations.means
+    """For each source, ``most`` of them: the hull of the others, and the mean of a target half them, half it.
+
+    Corners are the columns but the last, which is where to go if no source is away from the others.
+    """
+    corners, any_way = inner[:, :-1], inner[:, -1] / np.linalg.norm(inner[:, -1])
     least = np.sqrt(_UNLIKE[len(alpha) == 1] / per_row)
-    any_way = rng.standard_normal(len(root))
-    any_way /= np.linalg.norm(any_way)
-    scatter = equations.covariances.reshape(len(alpha), -1) @ (root.T @ root).ravel() / equations.sizes
     targets = []
-    for i in range(len(alpha)):
+    for i in range(min(most, len(alpha))):
         others = np.delete(corners, i, axis=1) if len(alpha) > 1 else corners
         rest = np.delete(alpha, i) if len(alpha) > 1 else alpha
         rest = rest / rest.sum() if rest.sum() > 1e-9 else np.full(len(rest), 1.0 / len(rest))
