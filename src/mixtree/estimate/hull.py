@@ -20,7 +20,7 @@ _SHARE = 0.5  # of such a target's rows that come from where no source is
 _UNLIKE = (0.25, 1.0)  # squared distance of such a place: at least; and with one source, nothing to compare
 _DRAWS = 200  # of targets outside, for the power
 _MANY = 1_000  # target rows from which their mean is taken to be normal
-_CORNERS = 5  # of a hull whose faces are tried one by one
+_CORNERS = 6  # of a hull whose faces are tried one by one
 _STREAM = 1  # of the seed; 0 draws the sources' rows
 
 
@@ -153,29 +153,31 @@ class _Distance:
             gaps = inner - first
             weights = gaps @ foot
             gaps -= weights @ edges
-            inside = (weights >= 0.0).all(axis=1) & (weights.sum(axis=1) <= 1.0)
-            squared = np.where(inside, np.einsum("ij,ij->i", gaps, gaps), np.inf)
-            np.minimum(nearest, squared, out=nearest)
+            inside = (weights >= 0.0).all(axis=2) & (weights.sum(axis=2) <= 1.0)
+            squared = np.where(inside, np.einsum("fij,fij->fi", gaps, gaps), np.inf)
+            np.minimum(nearest, squared.min(axis=0), out=nearest)
         beside = np.einsum("ij,ij->i", points, points) - np.einsum("ij,ij->i", inner, inner)
         return np.asarray(np.maximum(beside, 0.0) + nearest)
 
     @cached_property
     def faces(self) -> list[tuple[Floats, Floats, Floats]]:
-        """Of edges, triangles …: a corner, the edges from there (rows), and what gives a foot's weights."""
+        """All edges, all triangles …: a corner of each, the edges from there, what gives a foot's weights."""
         count, corners = self.inner.shape[1], self.inner.T
         found = []
         for size in range(2, count + 1):
-            for face in combinations(range(count), size):
-                edges = corners[list(face[1:])] - corners[face[0]]
-                found.append((corners[face[0]], edges, _pseudoinverse(edges)))
+            faces = np.array(list(combinations(range(count), size)))
+            first = corners[faces[:, 0], None]
+            edges = corners[faces[:, 1:]] - first
+            found.append((first, edges, _pseudoinverses(edges)))
         return found
 
 
-def _pseudoinverse(edges: Floats) -> Floats:
-    if len(edges) > 1:
+def _pseudoinverses(edges: Floats) -> Floats:
+    if edges.shape[1] > 1:
         return np.asarray(np.linalg.pinv(edges))
-    squared = float(edges[0] @ edges[0])
-    return edges.T / squared if squared > 0.0 else np.zeros_like(edges.T)
+    squared = np.einsum("fij,fij->f", edges, edges)[:, None, None]
+    flat = edges.transpose(0, 2, 1)
+    return np.asarray(np.divide(flat, squared, where=squared > 0.0, out=np.zeros_like(flat)))
 
 
 def _towards_edge(solution: Solution, n: float) -> Mixture:
