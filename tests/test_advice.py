@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mixtree.advice import Models, advice, looks
-from mixtree.metrics import AUROC, LOG_LOSS, Metric
+from mixtree.metrics import ACCURACY, AUROC, LOG_LOSS, Metric, as_metric
 from mixtree.tree import Node
 
 
@@ -96,3 +96,21 @@ def test_a_model_without_finite_predictions_is_not_scored():
         path for path in models_of(AUROC, y, predictions, nodes).scores if path != (0,)
     ]
     assert np.isfinite(found.optimism)
+
+
+def test_advice_leaves_models_without_finite_predictions_out():
+    y, predictions, nodes = models(6, [0.1, 0.5, 0.8, 1.0, 0.7, 0.6])
+    broken = {(9, 9): np.full((len(y), 2), np.nan), **predictions}
+    asked = []
+
+    def strict(labels, given):
+        assert np.isfinite(given).all()
+        asked.append(len(labels))
+        return ACCURACY(labels, given)
+
+    own, values = as_metric(strict, classes=2, higher_is_better=True), dict.fromkeys(broken, 1.0)
+    told = advice(Models(own, y, broken, values, nodes), LOG_LOSS, chooses=True, noise=0.0)
+    once = len(asked)
+    assert told == advice(Models(own, y, predictions, values, nodes), LOG_LOSS, chooses=True, noise=0.0)
+    assert "twice the target rows" in told[0] and len(asked) == 2 * once
+    assert once <= 6 + 2 * 8  # the nodes of the curve, and at most two models on each of eight halves

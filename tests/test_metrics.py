@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 import warnings
 from dataclasses import replace
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from mixtree.metrics import (
     SQUARED_LOSS,
     AbsentClassWarning,
     Metric,
+    absent_classes,
     as_metric,
     check_metric,
     class_names,
@@ -508,3 +510,29 @@ def test_scores_follow_only_from_a_metrics_own_contributions():
         other = replace(metric, contributions=lambda y, s, metric=metric: 2 * metric.contributions(y, s))
         assert metric.from_terms(y, metric.contributions(y, stack)) == pytest.approx(metric.batch(y, stack))
         assert other.from_terms(y, other.contributions(y, stack)) is None
+
+
+def test_who_was_told_of_absent_classes_is_not_warned_and_no_thread_minds():
+    y, told = np.array([0, 1, 0, 1]), np.full((4, 3), 1 / 3)
+    filters, inside, leave = list(warnings.filters), Event(), Event()
+
+    def other():
+        with class_names(told=True):
+            inside.set()
+            leave.wait()
+            HAND_TILL(y, told)
+
+    thread = Thread(target=other)
+    with class_names(told=True):
+        thread.start()
+        inside.wait()
+        HAND_TILL(y, told)
+    leave.set()
+    thread.join()
+    assert list(warnings.filters) == filters
+    with pytest.warns(AbsentClassWarning, match="classes 2 have no rows among the 4 labels"):
+        HAND_TILL(y, told)
+    with absent_classes() as notes:
+        HAND_TILL(y, told)
+        HAND_TILL(y, told)
+    assert len(notes) == 1 and "classes 2 have no rows" in notes[0]

@@ -89,10 +89,10 @@ def advice(models: Models, choose: Metric, *, chooses: bool, noise: float) -> tu
         total += node.steps
         if node.path in models.scores:
             by_steps[total] = models.scores[node.path]
-    all_of_them = list(models.predictions.values())
+    finite = [each for each in models.predictions.values() if np.isfinite(each).all()]
     return rows_or_budget(
         models.metric,
-        by_rows=_by_rows(models.metric, choose, models.y, all_of_them) if chooses else None,
+        by_rows=_by_rows(models.metric, choose, models.y, finite) if chooses else None,
         by_steps=by_steps if len(by_steps) >= _CURVE else None,
         rows=len(models.y),
         noise=noise,

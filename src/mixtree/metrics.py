@@ -35,6 +35,8 @@ _CLASSES_NAMED = 5
 """Classes that a warning names; there may be hundreds."""
 
 _names: ContextVar[Sequence[Any]] = ContextVar("_names", default=())
+_notes: ContextVar[list[str] | None] = ContextVar("_notes", default=None)
+"""Where classes without rows are noted; None: the user is warned of them."""
 
 
 class AbsentClassWarning(UserWarning):
@@ -52,14 +54,23 @@ def class_names(names: Sequence[Any] | None = None, *, told: bool = False) -> It
     Traceback (most recent call last):
     mixtree.errors.DataError: metric 'auroc' compares classes, but all 2 labels are class 'yes': ...
     """
-    token = _names.set(_names.get() if names is None else names)
+    tokens = _names.set(_names.get() if names is None else names), _notes.set([] if told else _notes.get())
     try:
-        with warnings.catch_warnings():
-            if told:
-                warnings.simplefilter("ignore", AbsentClassWarning)
-            yield
+        yield
     finally:
-        _names.reset(token)
+        _names.reset(tokens[0])
+        _notes.reset(tokens[1])
+
+
+@contextmanager
+def absent_classes() -> Iterator[list[str]]:
+    """Within it classes without rows are noted in the list that it gives, and not warned of."""
+    notes: list[str] = []
+    token = _notes.set(notes)
+    try:
+        yield notes
+    finally:
+        _notes.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,12 +516,15 @@ def _hand_till_values(y: Array, stack: Array) -> Floats:
     c = len(present)
     if c < classes:
         absent = np.setdiff1d(np.arange(classes), present)
-        warnings.warn(
+        notes = _notes.get()
+        told = (
             f"classes {_called(absent)} have no rows among the {n} labels: "
-            "the Hand–Till AUROC is the mean over the pairs of the other classes",
-            AbsentClassWarning,
-            stacklevel=2,
+            "the Hand–Till AUROC is the mean over the pairs of the other classes"
         )
+        if notes is None:
+            warnings.warn(told, AbsentClassWarning, stacklevel=2)
+        elif told not in notes:
+            notes.append(told)
         y, stack = np.searchsorted(present, y), stack[:, :, present]
     scores = stack.transpose(0, 2, 1).reshape(models * c, n)
     areas = _areas(scores, y, np.tile(np.arange(c), models), counts).reshape(models, c * c)

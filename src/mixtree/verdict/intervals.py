@@ -7,7 +7,6 @@ function: bias-corrected bootstrap. docs/verdict.md has the coverage that was me
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -26,8 +25,8 @@ from mixtree.metrics import (
     MAE,
     RMSE,
     SQUARED_LOSS,
-    AbsentClassWarning,
     Metric,
+    absent_classes,
 )
 from mixtree.verdict.resampling import (
     RESAMPLES,
@@ -236,16 +235,14 @@ def _value(
     metric: Metric, labels: NDArray[Any], predictions: NDArray[Any], whose: str = "the model"
 ) -> tuple[float, tuple[str, ...]]:
     """The score, or NaN and why there is none."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", AbsentClassWarning)
+    with absent_classes() as notes:
         try:
             value = metric(labels, predictions)
         except DataError as error:  # no rows, or one class only
             return np.nan, (str(error),)
-    notes = tuple(str(each.message) for each in caught if issubclass(each.category, AbsentClassWarning))
     if not np.isfinite(value):
         return np.nan, (*notes, f"{whose}'s predictions are not finite: it diverged and has no score")
-    return value, notes
+    return value, tuple(notes)
 
 
 def _few(rows: int) -> tuple[str, ...]:
@@ -477,6 +474,5 @@ def _any_bounds(
         return values[0] if len(values) == 1 else values[0] - values[1]
 
     strata = labels.astype(np.intp) if stacks[0].ndim == 2 else None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AbsentClassWarning)
+    with absent_classes():
         return bias_corrected(score, strata, len(labels), rng)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -15,7 +14,7 @@ from scipy.special import ndtr, ndtri
 
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, InputError
-from mixtree.metrics import AUROC, AbsentClassWarning, Metric
+from mixtree.metrics import AUROC, Metric, absent_classes
 from mixtree.verdict.intervals import ScoreInterval, honest_score
 from mixtree.verdict.resampling import Floats
 
@@ -290,8 +289,7 @@ def out_of_fold(
 
 def scores_of(metric: Metric, labels: NDArray[Any], stack: Floats) -> Floats:
     """The models' scores; a class that no row has was noted before and is not warned of again."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AbsentClassWarning)
+    with absent_classes():
         return metric.batch(labels, stack)
 
 
@@ -356,17 +354,16 @@ def scores_of_picked(
     parts: list[NDArray[np.bool_]],
     picks: NDArray[Any],
 ) -> Floats:
-    """The scores (parts, picks) of some of the models, those picked for a part of the rows, on that part."""
-    known = labels.astype(np.intp) if stack.ndim == 3 else labels
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AbsentClassWarning)
-        # Straight to the function: predictions and labels were checked when the chosen was scored.
-        return np.array(
-            [
-                metric.values(known[part], stack[each][:, part])
-                for part, each in zip(parts, picks, strict=True)
-            ]
-        )
+    """The scores (parts, picks) of some of the models, those picked for a part of the rows, on that part.
+
+    Straight to the metric's function: labels and predictions, which are finite, were checked before.
+    """
+    known, scores = labels.astype(np.intp) if stack.ndim == 3 else labels, np.empty(picks.shape)
+    with absent_classes():
+        for line, part, each in zip(scores, parts, picks, strict=True):
+            few, where = np.unique(each, return_inverse=True)  # a metric of the user's may take its time
+            line[:] = metric.values(known[part], stack[few][:, part])[where]
+    return scores
 
 
 # --------------------------------------------------------------------------------------------------- optimism

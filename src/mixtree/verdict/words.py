@@ -237,7 +237,9 @@ class Curve:
 
     def gain(self, metric: Metric, amount: float, *, times: float = 2.0) -> float:
         """How much better the score is expected to be with ``times`` as much; never below 0."""
-        return max(0.0, metric.signed(self.at(amount)) - metric.signed(self.at(times * amount)))
+        now = metric.signed(self.at(amount))
+        gain = now - metric.signed(self.at(times * amount))
+        return gain if gain > 1e-12 * abs(now) else 0.0  # less is rounding
 
 
 def learning_curve(points: Mapping[float, float]) -> Curve | None:
