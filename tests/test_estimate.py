@@ -21,6 +21,7 @@ from mixtree.estimate.likelihood import em
 from mixtree.estimate.matching import match_prepared
 from mixtree.estimate.moments import prepare
 from mixtree.estimate.solve import intervals, on_simplex
+from mixtree.estimate.unseen import Unseen
 from mixtree.simplex import uniform_mixture
 
 ESTIMATORS = [match_moments, maximum_likelihood]
@@ -447,6 +448,62 @@ def test_a_class_or_a_value_that_no_source_has_is_outside() -> None:
         Sources.from_dict(sparse, (scipy.sparse.csr_matrix(target), y[:100]), classes=2),
     ):
         assert hull_test(sources).inside is False
+
+
+def levels(rng: np.random.Generator, rows: int, *, count: int = 600, columns: int = 2) -> Any:
+    """Indicators of columns with many levels, most of them rare."""
+    drawn = rng.zipf(1.4, (rows, columns)) % count + count * np.arange(columns)
+    where = np.repeat(np.arange(rows), columns), drawn.ravel()
+    return scipy.sparse.csr_array((np.ones(drawn.size), where), shape=(rows, count * columns))
+
+
+def test_rare_values_that_only_the_target_has_by_chance_do_not_put_it_outside() -> None:
+    chances, some = [], 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        parts = [Rows(levels(rng, 500), rng.integers(0, 2, 500)) for _ in range(3)]
+        target = Rows(levels(rng, 300), rng.integers(0, 2, 300))
+        unseen = Unseen.fit(parts, 2)
+        some += unseen.count(target) > 10
+        chances.append(unseen.p(target, uniform_mixture(3)))
+    assert some == 60
+    assert sum(p <= 0.05 for p in chances) <= binom.isf(0.001, 60, 0.05)
+    assert sum(p <= 0.5 for p in chances) <= binom.isf(0.001, 60, 0.5)
+
+
+@pytest.mark.parametrize("often", [1, 2, 30])
+def test_what_many_target_rows_alone_have_is_found_among_rare_values(often: int) -> None:
+    rng = np.random.default_rng(0)
+    parts = [Rows(levels(rng, 500), rng.integers(0, 2, 500)) for _ in range(3)]
+    x, y = levels(rng, 300).tolil(), rng.integers(0, 2, 300)
+    new = np.flatnonzero(sum(part.x.sum(axis=0) for part in parts) == 0)
+    for number in range(120 // often):  # 120 rows have values of which no source has any
+        x[number * often : (number + 1) * often, new[number]] = 1.0
+    unseen = Unseen.fit(parts, 2)
+    assert unseen.p(Rows(x.tocsr(), y), uniform_mixture(3)) < 1e-3
+    assert unseen.count(Rows(x.tocsr(), y)) >= 120
+    dense = Unseen.fit([Rows(part.x.toarray(), part.y) for part in parts], 2)
+    assert dense.p(Rows(x.toarray(), y), uniform_mixture(3)) == unseen.p(
+        Rows(x.tocsr(), y), uniform_mixture(3)
+    )
+    assert np.array_equal(dense.columns, unseen.columns) and np.array_equal(dense.seen, unseen.seen)
+
+
+def test_a_weight_on_small_sources_makes_rare_values_weaker_evidence() -> None:
+    rng = np.random.default_rng(0)
+    parts = [Rows(levels(rng, size), rng.integers(0, 2, size)) for size in (5_000, 60)]
+    target = Rows(levels(rng, 100), np.full(100, 2))  # a class that no source has
+    unseen = Unseen.fit(parts, 3)
+    assert unseen.p(target, np.array([1.0, 0.0])) < unseen.p(target, np.array([0.0, 1.0])) < 1e-6
+
+
+def test_all_rows_of_a_source_are_asked_what_they_have() -> None:
+    rng = np.random.default_rng(0)
+    x, y = np.zeros((30_000, 4)), rng.integers(0, 2, 30_000)
+    x[:, :3] = rng.standard_normal((30_000, 3))
+    x[-1, 3] = 1.0  # in one row of many
+    sources = Sources.from_dict({"a": (x, y)}, (x[:200].copy(), y[:200]), classes=2)
+    assert prepare(sources, rows=800).unseen.seen.tolist() == [1]
 
 
 def test_a_source_of_a_few_rows_is_not_enough_to_reject() -> None:

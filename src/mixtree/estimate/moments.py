@@ -209,7 +209,7 @@ def prepare(
     cap = rows or max(wanted, min(5 * len(sources.validation), 4 * _ROWS))
     parts = [part.take(_some(len(part), cap, rng, quick=rows is not None)) for part in sources.rows]
     limit = moments or _limit([len(part) for part in parts])
-    unseen = Unseen.fit(parts, sources.classes)
+    unseen = Unseen.fit(list(sources.rows), sources.classes)
     labels = Labels.fit(parts, sources.classes) if joint else None
     of_y = 0 if labels is None else len(labels)
     keep = max(1, (limit - of_y) // (1 + of_y))
@@ -223,7 +223,7 @@ def prepare(
     basis = Basis.fit(parts, labels, directions, _layer(columns, more, rng))
     tables = [basis(part) for part in parts]
     used = np.ones(tables[0].shape[1], dtype=np.bool_)
-    used[single_valued(tables, tolerance=1e-9)[0]] = False
+    used[single_valued(tables, tolerance=1e-9)] = False
     varies = bool(used.any())
     used[0] |= not varies
     shares = [share_of(part) for part in parts]

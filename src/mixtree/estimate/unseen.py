@@ -7,69 +7,176 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
+from scipy import sparse
+from scipy.special import bdtrc, gammaln
+from scipy.stats import hypergeom
 
 from mixtree.data.sources import Rows
 from mixtree.simplex import Mixture
 
-_FIRST = 64
+_FIRST, _BLOCK = 64, 8_192  # rows looked at: most columns vary within a few
+_RARE = 20  # rows of the sources that have a value which is still of interest: how often is rare by chance?
+
+Index = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Unseen:
-    """Classes without a row, and columns of x with a single value, among some rows of the sources."""
+    """Classes and values of columns that the sources have in no row, or in a few.
 
-    classes: NDArray[np.int64]
-    columns: NDArray[np.int64]
-    values: NDArray[np.float64]
-    rows: NDArray[np.float64]  # looked at, per source
+    A value is "not what this column mostly is": in a column of ones and zeros mostly 0, a one.
+    """
+
+    classes: Index
+    columns: Index
+    usual: NDArray[np.float64]  # of these columns
+    seen: Index  # rows of the sources that have each of them, the classes first
+    where: Index  # one of those rows, counted over all sources; −1 where there is none
+    rows: NDArray[np.float64]  # per source
+    features: int
 
     @classmethod
     def fit(cls, rows: list[Rows], classes: int) -> Unseen:
-        """What these rows of the sources never show."""
-        seen = np.zeros(classes, dtype=np.int64)
-        if classes:
-            seen += sum(np.bincount(part.y, minlength=classes) for part in rows)
-        columns, values = single_valued([part.x for part in rows])
-        sizes = np.array([len(part) for part in rows], dtype=np.float64)
-        return cls(np.flatnonzero(seen == 0), columns, values, sizes)
+        """What these rows of the sources never show, or hardly ever."""
+        labels = np.concatenate([part.y for part in rows]) if classes else np.empty(0, dtype=np.int64)
+        counts, place = np.bincount(labels, minlength=classes), np.full(classes, -1)
+        place[labels] = np.arange(len(labels))
+        few = np.flatnonzero(counts <= _RARE)
+        tables = [part.x for part in rows]
+        found = _rare_sparse(tables) if hasattr(tables[0], "tocsr") else _rare(tables)
+        columns, usual, seen, where = found
+        return cls(
+            few,
+            columns,
+            usual,
+            np.concatenate([counts[few], seen]),
+            np.concatenate([place[few], where]),
+            np.array([len(part) for part in rows], dtype=np.float64),
+            int(tables[0].shape[1]),
+        )
 
     def __bool__(self) -> bool:
         """Whether there is anything that a target could have and no source has."""
-        return bool(len(self.classes) or len(self.columns))
+        return bool((self.seen == 0).any())
 
     def count(self, target: Rows) -> int:
         """Rows of the target with a class or a value that no source has."""
-        strange = np.isin(target.y, self.classes)
-        if len(self.columns):
-            table = _dense(target.x[:, self.columns])
-            strange |= (np.abs(table - self.values) > 1e-6 * (1.0 + np.abs(self.values))).any(axis=1)
-        return int(np.count_nonzero(strange))
+        return len(np.unique(self._rare(target)[:, self.seen == 0].nonzero()[0]))
 
     def p(self, target: Rows, alpha: Mixture) -> float:
-        """Chance that all strange rows are the target's by accident, if source rows were as likely to be."""
-        count, n = self.count(target), len(target)
+        """Chance that as much is the target's alone, if the sources' rows were as likely to have it.
+
+        Among thousands of rare values some are the target's alone by accident: what few rows of all have, the
+        sources' and the target's together, is compared with what is only in the target.
+        """
+        has = self._rare(target)
+        times, n = np.bincount(has.indices, minlength=has.shape[1]), len(target)
         others = 1.0 / float(alpha**2 @ (1.0 / self.rows))
-        chosen = gammaln(n + 1.0) - gammaln(n - count + 1.0)
-        return float(np.exp(chosen - gammaln(others + n + 1.0) + gammaln(others + n - count + 1.0)))
+        alone = (self.seen == 0) & (times > 0)
+        found = np.unique(times[alone])
+        chances = [
+            self._once(has, alone & (times == 1), times, alpha, others)
+            if often == 1
+            else self._shared(has, alone & (times == often), times, int(often), n, others)
+            for often in found
+        ]
+        return min(1.0, len(chances) * min(chances)) if chances else 1.0
+
+    def _once(
+        self, has: sparse.csr_array, mine: NDArray[np.bool_], times: Index, alpha: Mixture, others: float
+    ) -> float:
+        """Of the rows with a value that no other row has: how many are the target's."""
+        n = has.shape[0]
+        strange = len(np.unique(has[:, mine].nonzero()[0]))
+        rows = np.unique(self.where[(self.seen == 1) & (times == 0)])
+        ends = np.cumsum(self.rows)
+        each = np.bincount(np.searchsorted(ends, rows, side="right"), minlength=len(ends))
+        theirs = int(np.ceil(others * float(alpha @ (each / self.rows)) - 1e-9))
+        total = max(round(others), theirs) + n
+        return float(hypergeom.sf(strange - 1, total, strange + theirs, n))
+
+    def _shared(
+        self,
+        has: sparse.csr_array,
+        mine: NDArray[np.bool_],
+        times: Index,
+        often: int,
+        n: int,
+        others: float,
+    ) -> float:
+        """Of the values that so many rows have: how many have them in the target alone."""
+        by_column = has[:, mine].tocsc()
+        groups = len({part.tobytes() for part in np.split(by_column.indices, by_column.indptr[1:-1])})
+        both = self.seen + times == often
+        also = int(np.count_nonzero(both & ~mine)) if often <= _RARE else self.features
+        chosen = gammaln(n + 1.0) - gammaln(n - often + 1.0)
+        chance = float(np.exp(chosen - gammaln(others + n + 1.0) + gammaln(others + n - often + 1.0)))
+        return float(bdtrc(groups - 1, groups + also, chance))
+
+    def _rare(self, target: Rows) -> sparse.csr_array:
+        """Which rows of the target have which of the rare classes and values."""
+        of_y = sparse.csr_array(np.asarray(target.y)[:, None] == self.classes)
+        x = target.x[:, self.columns]
+        if hasattr(x, "tocsr") and not self.usual.any():
+            of_x = sparse.csr_array(x != 0)
+        else:
+            of_x = sparse.csr_array(_differs(_dense(x), self.usual))
+        return sparse.csr_array(sparse.hstack([of_y, of_x]))
 
 
-def single_valued(
-    tables: list[Any], *, tolerance: float = 0.0
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Columns that hold a single number in all tables, but for rounding, and those numbers."""
-    first = _dense(tables[0][:1])[0]
-    if hasattr(tables[0], "toarray"):
-        low = np.min([_dense(table.min(axis=0)).ravel() for table in tables], axis=0)
-        high = np.max([_dense(table.max(axis=0)).ravel() for table in tables], axis=0)
-        columns = np.flatnonzero(high - low <= tolerance)
-        return columns, first[columns]
+def _differs(table: NDArray[Any], usual: NDArray[np.float64]) -> NDArray[np.bool_]:
+    return np.asarray(np.abs(table - usual) > 1e-6 * (1.0 + np.abs(usual)))
+
+
+def _rare(tables: list[Any]) -> tuple[Index, NDArray[np.float64], Index, Index]:
+    """Columns that are mostly the same: which, what they mostly are, rows that differ, one such row."""
+    each = -(-_FIRST // len(tables))
+    sample = np.sort(np.vstack([np.asarray(table[:each], dtype=np.float64) for table in tables]), axis=0)
+    usual = sample[len(sample) // 2]
+    columns, start = np.arange(len(usual)), 0
+    seen, where = np.zeros(len(usual), dtype=np.int64), np.full(len(usual), -1)
+    for table in tables:
+        for block in [slice(each), *(slice(a, a + _BLOCK) for a in range(each, len(table), _BLOCK))]:
+            differ = _differs(np.asarray(table[block][:, columns]), usual[columns])
+            seen[columns] += differ.sum(axis=0)
+            row, column = differ.nonzero()
+            where[columns[column]] = start + (block.start or 0) + row
+            columns = columns[seen[columns] <= _RARE]
+            if not len(columns):
+                break
+        start += len(table)
+    return columns, usual[columns], seen[columns], where[columns]
+
+
+def _rare_sparse(tables: list[Any]) -> tuple[Index, NDArray[np.float64], Index, Index]:
+    """The same of CSR tables, whose columns are mostly 0; or the same number in every row."""
+    width, total = tables[0].shape[1], sum(table.shape[0] for table in tables)
+    seen = np.zeros(width, dtype=np.int64)
+    for table in tables:
+        seen += np.bincount(table.indices[table.data != 0], minlength=width)
+    usual, where, start = np.zeros(width), np.full(width, -1), 0
+    for column in np.flatnonzero(seen == total):
+        values = np.concatenate([_dense(table[:, [column]]).ravel() for table in tables])
+        if (values == values[0]).all():
+            usual[column], seen[column] = values[0], 0
+    few = (seen > 0) & (seen <= _RARE)
+    for table in tables:
+        entries = np.flatnonzero(few[table.indices] & (table.data != 0))
+        where[table.indices[entries]] = start + np.searchsorted(table.indptr, entries, side="right") - 1
+        start += table.shape[0]
+    columns = np.flatnonzero(seen <= _RARE)
+    return columns, usual[columns], seen[columns], where[columns]
+
+
+def single_valued(tables: list[NDArray[Any]], *, tolerance: float = 0.0) -> Index:
+    """Columns that hold a single number in all tables, but for rounding."""
+    first = np.asarray(tables[0][0])
     columns = np.arange(len(first))
     for most in (_FIRST, None):  # most columns vary within a few rows: no need to look at all of them
         for table in tables:
             gaps = np.abs(table[:most, columns] - first[columns])
             columns = columns[(gaps <= tolerance).all(axis=0)]
-    return columns, first[columns]
+    return columns
 
 
 def _dense(x: Any) -> NDArray[np.float64]:
