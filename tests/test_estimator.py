@@ -103,6 +103,18 @@ def test_pandas_polars_numpy_and_sparse_agree(problem):
     assert thin.predict_proba(sparse.csr_array(x)).shape == (len(x), 2)
 
 
+def test_sparse_rows_stay_sparse_when_predicting(monkeypatch):
+    rng = np.random.default_rng(0)
+    x = sparse.random_array((300, 2_000), density=0.005, format="csr", rng=rng)
+    model = MixtureClassifier("linear", budget=60, reference="none").fit(x, rng.integers(0, 2, 300))
+    expected = model.predict_proba(x[:5].toarray())
+    with monkeypatch.context() as patch:
+        for kind in (sparse.csr_array, sparse.csr_matrix):
+            patch.setattr(kind, "toarray", None)
+        found = pickle.loads(pickle.dumps(model)).predict_proba(x)
+    np.testing.assert_array_equal(found[:5], expected)
+
+
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
 def test_tables_with_text_columns_are_encoded(frame):
     random = np.random.default_rng(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -58,6 +59,16 @@ def test_a_folder_predicts_as_the_trainer_did(folder, frame):
     scores = loaded.scores(frame.drop("y").with_columns(pl.lit(1).alias("extra")))
     np.testing.assert_array_equal(scores, expected)
     np.testing.assert_array_equal(loaded.predict(frame), np.array(["no", "yes"])[expected.argmax(axis=1)])
+
+
+def test_a_model_of_sparse_features_predicts_from_them(folder, frame):
+    place, expected, about = folder
+    whole = load_model(place)
+    thin = replace(whole.preprocessor, sparse=True)
+    write_model(place, arrays=whole.trainer.save(whole.state), preprocessor=thin, about=about)
+    loaded = load_model(place)
+    assert loaded.trainer.sparse and not whole.trainer.sparse  # wide tables would not fit into memory
+    np.testing.assert_allclose(loaded.scores(frame), expected, rtol=1e-5)
 
 
 def test_other_files_stay_and_nothing_is_left_over(folder, frame):

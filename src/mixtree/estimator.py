@@ -184,7 +184,12 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             told = "no rows of a target were given (X_val, y_val): rows of the sources stand in for them"
             self.verdict_ = replace(result.verdict, warnings=(*result.verdict.warnings, told))
         # The model alone is kept: the training rows do not travel with the estimator.
-        blank = Sources.blank(sources.names, features=sources.features, classes=sources.classes)
+        blank = Sources.blank(
+            sources.names,
+            features=sources.features,
+            classes=sources.classes,
+            sparse=hasattr(validation.x, "tocsr"),
+        )
         model = ModelOptions(lr=self.lr, batch_size=prepared.chosen.batch_size)
         self._predictor = make_trainer(self.estimator, blank, model)
         self._state = self._predictor.load(trainer.save(result.state))

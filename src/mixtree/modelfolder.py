@@ -91,10 +91,16 @@ def load_model(folder: str | FilePath) -> SavedModel:
     folder = FilePath(folder)
     about, arrays = read_about(folder), read_weights(folder)
     model = about["model"]
-    sources = Sources.blank(about["sources"], features=model["features"], classes=len(about["classes"] or ()))
+    preprocessor = Preprocessor.from_files(folder / PREPROCESSING)
+    sources = Sources.blank(
+        about["sources"],
+        features=model["features"],
+        classes=len(about["classes"] or ()),
+        sparse=preprocessor.sparse,
+    )
     options = ModelOptions(lr=model["lr"], batch_size=model["batch_size"])
     trainer = make_trainer(model["name"], sources, options)
-    return SavedModel(about, Preprocessor.from_files(folder / PREPROCESSING), trainer, trainer.load(arrays))
+    return SavedModel(about, preprocessor, trainer, trainer.load(arrays))
 
 
 def read_about(folder: FilePath) -> dict[str, Any]:

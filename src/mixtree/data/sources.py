@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from mixtree.errors import DataError
 from mixtree.simplex import Mixture
@@ -71,9 +72,10 @@ class Sources:
         )
 
     @classmethod
-    def blank(cls, names: Sequence[str], *, features: int, classes: int) -> Sources:
+    def blank(cls, names: Sequence[str], *, features: int, classes: int, sparse: bool = False) -> Sources:
         """Sources of the right shape without data: for a trainer that is only to predict."""
-        row = Rows(np.zeros((1, features)), np.zeros(1, dtype=np.int64 if classes else np.float64))
+        x = csr_array((1, features)) if sparse else np.zeros((1, features))
+        row = Rows(x, np.zeros(1, dtype=np.int64 if classes else np.float64))
         return cls(tuple(names), (row,) * len(names), row, classes)
 
     def __len__(self) -> int:
