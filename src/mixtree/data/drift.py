@@ -22,14 +22,14 @@ def unlike(preprocessor: Preprocessor, table: Any, *, where: str) -> list[str]:
     frame = as_frame(table, where=where)
     frame = frame.gather_every(1 + frame.height // _ROWS)
     told: list[str] = []
-    place = 0
+    place, have = 0, set(frame.columns)
     for column in preprocessor.columns:
         if column.kind == "dropped":
             continue
         count = len(column.numbers)
         centre, scale = (each[place : place + count] for each in (preprocessor.means, preprocessor.scales))
         place += count
-        if column.name in frame.columns and frame.height:
+        if column.name in have and frame.height:
             values = values_of(column, frame[column.name], where=where)
             told += [
                 f"column {column.name!r} of {where}: {words}"

@@ -44,29 +44,32 @@ def read_parts(spec: TableSpec, told: list[str]) -> dict[str, Part]:
 def features_of(spec: TableSpec, parts: Mapping[str, Part], told: list[str]) -> list[str]:
     """The columns to learn from: those of the training tables that the target has too."""
     training, judge, *others = parts.values()
+    there, judged = set(training.frame.columns), set(judge.frame.columns)
     used = {spec.label, spec.source_col, spec.group_col}
     for asked, use in ((spec.drop, "to drop"), (spec.categorical, "to take for categorical")):
-        unknown = [name for name in asked if name not in training.frame.columns]
+        unknown = [name for name in asked if name not in there]
         if unknown:
             raise DataError(f"no column {names(unknown)} {use}; there are {names(training.frame.columns)}")
-    mine = [name for name in training.frame.columns if name not in used and name not in set(spec.drop)]
+    left_out = used | set(spec.drop)
+    mine = [name for name in training.frame.columns if name not in left_out]
     if "" in mine:
         told.append("the column without a name (a saved row index?) is dropped")
         mine.remove("")
-    absent = [name for name in mine if name not in judge.frame.columns]
+    absent = [name for name in mine if name not in judged]
     if absent:
         told.append(f"column {names(absent)} is not in {judge.where}: dropped")
-    features = [name for name in mine if name not in absent]
+    features = [name for name in mine if name in judged]
     if not features:
         raise DataError(
             f"{judge.where} has none of the feature columns of the training tables ({names(mine) or 'none'});"
             " rows to train and rows to judge must have the same columns"
         )
-    extra = [n for n in judge.frame.columns if n and n not in used and n not in training.frame.columns]
+    extra = [name for name in judge.frame.columns if name and name not in used and name not in there]
     if extra:
         told.append(f"column {names(extra)} of {judge.where} is in no training table: ignored")
     for other in others:
-        lacking = [name for name in features if name not in other.frame.columns]
+        have = set(other.frame.columns)
+        lacking = [name for name in features if name not in have]
         if lacking:
             raise DataError(f"{other.where}: column {names(lacking, most=len(lacking))} is missing")
     return features
@@ -188,22 +191,27 @@ def _joined(opened: Sequence[tuple[str, pl.DataFrame]], told: list[str]) -> pl.D
     if len(opened) == 1:
         return opened[0][1]
     every = list(dict.fromkeys(name for _, frame in opened for name in frame.columns))
-    types = {}
+    types, schemas = {}, [(where, frame.schema) for where, frame in opened]
     for name in every:
-        having = {where: frame.schema[name] for where, frame in opened if name in frame.columns}
-        lacking = [where for where, frame in opened if name not in frame.columns]
+        having = {where: schema[name] for where, schema in schemas if name in schema}
+        lacking = [where for where, schema in schemas if name not in schema]
         if lacking:
             told.append(f"column {name!r} is not in {', '.join(lacking)}: its values count as missing there")
         types[name] = _common_type(name, having)
     return pl.concat(
-        [pl.DataFrame([_cast(frame, name, types[name]) for name in every]) for _, frame in opened]
+        [
+            pl.DataFrame([_cast(columns.get(name), name, types[name], height) for name in every])
+            for columns, height in (
+                ({each.name: each for each in frame}, frame.height) for _, frame in opened
+            )
+        ]
     )
 
 
-def _cast(frame: pl.DataFrame, name: str, dtype: pl.DataType) -> pl.Series:
-    if name not in frame.columns:
-        return pl.Series(name, [None], dtype=dtype).new_from_index(0, frame.height)
-    column = frame.get_column(name).alias("values")
+def _cast(column: pl.Series | None, name: str, dtype: pl.DataType, rows: int) -> pl.Series:
+    if column is None:
+        return pl.Series(name, [None], dtype=dtype).new_from_index(0, rows)
+    column = column.alias("values")
     return (as_text(column) if dtype == pl.String else column.cast(dtype)).alias(name)
 
 

@@ -182,7 +182,8 @@ class Preprocessor:
 
     def _select(self, table: Any, where: str) -> pl.DataFrame:
         frame = as_frame(table, where=where)
-        absent = [name for name in self.needed if name not in frame.columns]
+        have = set(frame.columns)
+        absent = [name for name in self.needed if name not in have]
         if absent:
             raise DataError(
                 f"{where}: the model needs column{'s' * (len(absent) > 1)} {names(absent, most=len(absent))};"

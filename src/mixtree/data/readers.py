@@ -75,7 +75,8 @@ def read_table(
         raise DataError(f"{path}: there are column names but no rows; is it the right file?")
     if columns is None:
         return frame
-    absent = [name for name in columns if name not in frame.columns]
+    have = set(frame.columns)
+    absent = [name for name in columns if name not in have]
     if absent:
         raise DataError(f"{path}: no column {names(absent)}; it has {names(frame.columns)}")
     return pick(frame, columns)
