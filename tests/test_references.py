@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,11 +13,20 @@ from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import Rows
 from mixtree.data.synthetic import synthetic
 from mixtree.errors import TrainingError
-from mixtree.fitting import make_options, prepare
+from mixtree.fitting import fit, make_options, prepare
 from mixtree.judging import judge
 from mixtree.metrics import AUROC, LOG_LOSS, SQUARED_LOSS
 from mixtree.policies import Auto
-from mixtree.references import Extra, View, attribution, chosen_rate, nested_predictions, references
+from mixtree.references import (
+    Extra,
+    TimeIsUp,
+    TimeLimit,
+    View,
+    attribution,
+    chosen_rate,
+    nested_predictions,
+    references,
+)
 from mixtree.search import Trial
 from mixtree.study import run
 from mixtree.trainer import Evaluation
@@ -239,3 +250,31 @@ def test_a_resumed_study_knows_the_step_size_that_it_chose(steep, tmp_path):
     assert first < 1.0
     assert again(300) == first  # nothing is trained
     assert again(600) == first  # it goes on from the longest trained model
+
+
+def test_a_time_limit_leaves_out_what_it_leaves_no_time_for(problem):
+    def told(**options):
+        verdict = fit(problem.sources, model="linear", budget=200, **options).verdict
+        words = "the time limit leaves no time for it"
+        return verdict, [each for each in (*verdict.notes, *verdict.warnings) if words in each]
+
+    whole, left_out = told(time_limit=3_600, reference="all", attribution="loo")
+    assert left_out == [] and "uniform" in dict(whole.differences)
+    assert whole.reference_spent == told(reference="all", attribution="loo")[0].reference_spent
+    short, left_out = told(time_limit=1e-6, reference="all", attribution="loo", nested=True)
+    assert short.differences == () and short.reference_spent == {} and short.score is not None
+    assert [each.split(":")[0] for each in left_out] == [
+        "not compared with uniform",
+        "not compared with the best single source",
+        "no attribution",
+        "no nested folds",
+    ]
+
+
+def test_a_reference_is_not_begun_that_would_take_too_long(problem):
+    result = SimpleNamespace(spent={"root": 100, "node": 100})
+    limit = TimeLimit.after(result, time.monotonic() - 10.0, 30.0)
+    assert limit.pace == pytest.approx(0.05, rel=0.01) and 19.0 < limit.left(200) <= 20.0
+    with pytest.raises(TimeIsUp):
+        limit.left(500)
+    assert TimeLimit.after(result, 0.0, None) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
@@ -151,7 +152,8 @@ def fit(
     ``sources`` is ``{name: (x, y)}`` with ``val`` = (x, y), or a Sources. ``options`` are the fields of
     FitOptions: model, policy, metric, objective, budget, steps, unit, batch_size, lr, nu, rho, optimism,
     returns, minimum, maximum, max_passes, class_weight, init, seed, stop_early; and those of the verdict (see
-    docs/verdict.md): holdout, nested, reference, attribution. ``test`` rows, if given, only score.
+    docs/verdict.md): holdout, nested, reference, attribution. ``test`` rows, if given, only score. What
+    ``time_limit`` (seconds) leaves is for the references.
 
     >>> from mixtree.data.synthetic import synthetic
     >>> result = fit(synthetic(rows=200).sources, model="linear", budget=60, steps=5)
@@ -161,10 +163,12 @@ def fit(
     ['name', 'difference', 'low', 'high', 'p']
     """
     from mixtree.judging import judged  # a fit is judged by further fits
+    from mixtree.references import TimeLimit
 
     data = as_sources(sources, val, classes=classes)
     data, judges, told = without_copies(data, None if test is None else as_rows(test, data))
     prepared = prepare(data, make_options(**options), test=judges)
+    started = time.monotonic()
     # Preparing has told which classes have no validation rows; that parts of those lack them too is no news.
     with class_names(told=True), opened(storage, kept=prepared.keep_predictions) as place:
         result = run(
@@ -180,7 +184,8 @@ def fit(
             listeners=listeners,
             keep_predictions=prepared.keep_predictions,
         )
-        return judged(prepared, result, storage=place, listeners=listeners, warnings=told)
+        limit = TimeLimit.after(result, started, time_limit)
+        return judged(prepared, result, storage=place, listeners=listeners, limit=limit, warnings=told)
 
 
 def make_options(**options: Any) -> FitOptions:

@@ -23,7 +23,7 @@ from mixtree.folds import fold_rows
 from mixtree.loop import FINISHED
 from mixtree.metrics import ACCURACY, LOG_LOSS, SQUARED_LOSS, Metric
 from mixtree.policies import TARGET_PHASES
-from mixtree.references import Extra, View, attribution, nested_predictions, references
+from mixtree.references import Extra, TimeIsUp, TimeLimit, View, attribution, nested_predictions, references
 from mixtree.search import STEP_SIZE
 from mixtree.storage.base import Storage
 from mixtree.study import Result
@@ -67,14 +67,16 @@ def judged(
     scale: LabelScale | None = None,
     storage: Storage | None = None,
     listeners: Sequence[Listener] = (),
+    limit: TimeLimit | None = None,
     warnings: Sequence[str] = (),
 ) -> Result[Any]:
     """The result with its verdict, which is also written to the study's storage.
 
-    ``warnings`` are what is known of the rows beforehand, and belongs into the verdict too.
+    Models that do not fit into the time ``limit`` are not trained. ``warnings`` are what is known of the rows
+    beforehand, and belongs into the verdict too.
     """
     try:
-        verdict = judge(prepared, result, metric=metric, scale=scale, listeners=listeners)
+        verdict = judge(prepared, result, metric=metric, scale=scale, listeners=listeners, limit=limit)
         verdict = replace(verdict, warnings=(*warnings, *verdict.warnings))
     except StudyInterrupted as error:
         where = getattr(storage, "where", None)
@@ -92,6 +94,7 @@ def judge(
     metric: Metric | None = None,
     scale: LabelScale | None = None,
     listeners: Sequence[Listener] = (),
+    limit: TimeLimit | None = None,
 ) -> Verdict:
     """The verdict on a finished fit. References, nested folds and attribution train; nothing else does.
 
@@ -99,7 +102,7 @@ def judge(
     told) then scores.
     """
     case = _Case(prepared, result, metric or prepared.chosen.metric, scale or LabelScale())
-    extra = Extra(prepared, case.budget, case.scale, listeners)
+    extra = Extra(prepared, case.budget, case.scale, listeners, limit)
     scored = _scored(case, extra)
     notes, against = list(scored.notes), dict[str, Difference]()
     if scored.mine is not None:
@@ -314,11 +317,13 @@ def _scored(case: _Case, extra: Extra) -> _Scored:
     refused: tuple[str, ...] = ()
     if prepared.options.nested:
         folds = _nested_folds(rows, prepared.sources.classes, prepared.options.seed)
+        why = f"{len(rows)} rows, or those of a class, are too few to choose and to score"
         if folds is not None:
-            return _nested(case, extra, folds)
-        refused = (
-            f"no nested folds: {len(rows)} rows, or those of a class, are too few to choose and to score",
-        )
+            try:
+                return _nested(case, extra, folds)
+            except TimeIsUp as up:
+                why = up.words
+        refused = (f"no nested folds: {why}",)
     if case.result.node.path not in case.clean:
         return _by_twins(case, refused) or _score_before(case, refused)
     if not case.chooses:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -16,13 +17,14 @@ from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import TrainingError
 from mixtree.events import Listener
+from mixtree.loop import FINISHED
 from mixtree.metrics import Metric
 from mixtree.models import make_trainer
 from mixtree.policies import DECAY_RATE, TARGET_PHASES, Auto
 from mixtree.search import Search
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Mixture, uniform_mixture
-from mixtree.study import run
+from mixtree.study import Result, run
 from mixtree.trainer import Job
 from mixtree.verdict import out_of_fold, paired_difference, shapley, without_source
 from mixtree.verdict.words import VALIDATION, number
@@ -34,6 +36,37 @@ Floats = NDArray[np.float64]
 
 TRUNK_SHARE, ARM_SHARE = 0.1, 0.1
 """Of the budget: the warm start of all sources together, and each model without some of them."""
+
+
+class TimeIsUp(Exception):
+    """The time limit of the study was reached: a model that was trained for less is no fair comparison."""
+
+    words = "the time limit leaves no time for it"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimit:
+    """What a study's time limit leaves to models that are trained beside it."""
+
+    until: float
+    """By the monotonic clock."""
+    pace: float
+    """Seconds that a step of the study took."""
+
+    @classmethod
+    def after(cls, result: Result[Any], started: float, seconds: float | None) -> TimeLimit | None:
+        """Of a study that has just ended; None without a limit."""
+        if seconds is None:
+            return None
+        took = time.monotonic() - started
+        return cls(started + seconds, took / max(1, sum(result.spent.values())))
+
+    def left(self, steps: int) -> float:
+        """Seconds that are left; raises if so many steps will take longer."""
+        left = self.until - time.monotonic()
+        if left <= self.pace * steps:
+            raise TimeIsUp
+        return left
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -56,7 +89,19 @@ class Extra:
     """The steps that the study itself took: a comparison is fair at the same budget only."""
     scale: LabelScale
     listeners: Sequence[Listener] = ()
+    limit: TimeLimit | None = None
     spent: dict[str, int] = field(default_factory=dict)
+
+    def left(self) -> float | None:
+        """Seconds of the time limit; raises if they are too few to train as the study did."""
+        return None if self.limit is None else self.limit.left(self.budget)
+
+    def run(self, search: Search, trainer: Any, **how: Any) -> Result[Any]:
+        """A whole study, or TimeIsUp."""
+        result = run(search, trainer, listeners=self.listeners, time_limit=self.left(), **how)
+        if result.reason != FINISHED:
+            raise TimeIsUp
+        return result
 
     @property
     def rate(self) -> float:
@@ -90,13 +135,12 @@ class Extra:
         )
         trainer = self.trainer(training_sources(algorithm, setting))
         try:
-            result = run(
+            result = self.run(
                 _at_rate(make_search(algorithm, setting), rate),
                 trainer,
                 seed=seed,
                 init_seed=base,
                 study=f"reference {purpose}",
-                listeners=self.listeners,
             )
         except TrainingError:  # it diverged: that is its score
             self.charge(purpose, self.budget)
@@ -178,11 +222,18 @@ def _trained(extra: Extra, view: View, choose: Metric) -> tuple[dict[str, Floats
     found: dict[str, Floats] = {}
     notes: list[str] = []
 
+    def trained(name: str, train: Callable[[], tuple[str, Floats]]) -> None:
+        try:
+            told, predictions = train()
+            found[told] = predictions
+        except TimeIsUp as up:
+            notes.append(f"not compared with {name}: {up.words}")
+
     def add(name: str) -> None:
         if prepared.policy in (name, f"{name}+decay"):
             notes.append(f"not compared with {name}: that is this policy itself")
         else:
-            found[name] = extra.predict(f"{name}+decay", view.rows, purpose=name)
+            trained(name, lambda: (name, extra.predict(f"{name}+decay", view.rows, purpose=name)))
 
     add("uniform")
     if which == "uniform":
@@ -192,12 +243,12 @@ def _trained(extra: Extra, view: View, choose: Metric) -> tuple[dict[str, Floats
             add("pooled")
         else:
             notes.append("pooled is uniform here: all sources have as many rows")
-        name, predictions = _best_single(extra, view, choose)
-        found[name] = predictions
+        trained("the best single source", lambda: _best_single(extra, view, choose))
     if view.apart:
         add(VALIDATION)
     elif view.folds is not None:
-        found[VALIDATION] = _validation_by_fold(extra, view.rows, view.folds)
+        rows, folds = view.rows, view.folds
+        trained(VALIDATION, lambda: (VALIDATION, _validation_by_fold(extra, rows, folds)))
     else:
         notes.append(
             "not compared with training on your own rows alone: they would score what they trained; give a "
@@ -255,13 +306,12 @@ def nested_predictions(extra: Extra, folds: NDArray[np.intp]) -> Floats:
         if hasattr(trainer, "engine"):
             trainer.engine = getattr(prepared.trainer, "engine", trainer.engine)
         try:
-            result = run(
+            result = extra.run(
                 own.search,
                 trainer,
                 seed=options.seed,
                 objective=own.objective,
                 study=f"nested fold {fold + 1}",
-                listeners=extra.listeners,
             )
         except TrainingError:  # every model of this fold diverged: its rows have no prediction
             extra.charge("nested folds", extra.budget)
@@ -286,6 +336,10 @@ def attribution(extra: Extra, mixture: Mixture, view: View, metric: Metric) -> l
         return []
     if len(names) == 1:
         return ["there is one source: all is its worth"]
+    try:
+        extra.left()
+    except TimeIsUp as up:
+        return [f"no attribution: {up.words}"]
     arms = _Arms(extra, np.asarray(mixture[: len(names)], dtype=np.float64), view)
     y, everyone = extra.scale.back(view.rows.y), frozenset(names)
     at = "" if extra.rate == 1.0 else f" at {extra.rate:g} × the step size, which the study had chosen"

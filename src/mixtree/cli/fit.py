@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -126,6 +127,7 @@ def _fit_data(
     from mixtree.fitting import metric_of, prepare
     from mixtree.judging import judged
     from mixtree.listeners.progress import StudyProgress
+    from mixtree.references import TimeLimit
     from mixtree.study import opened, run
 
     given, classes = fit_options(values, init=arrays), data.problem_sources.classes
@@ -139,6 +141,7 @@ def _fit_data(
             typer.echo(json.dumps(dry_run(data, prepared)))
         return
     place.make()
+    started = time.monotonic()
     with StudyProgress() as progress, opened(place.storage) as storage:
         result = run(
             prepared.search,
@@ -163,6 +166,7 @@ def _fit_data(
             scale=scale,
             storage=storage,
             listeners=[progress],
+            limit=TimeLimit.after(result, started, time_limit),
             warnings=data.doubtful,
         )
     print_warnings(console, result.warnings)

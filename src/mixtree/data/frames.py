@@ -65,7 +65,7 @@ def as_numbers(column: pl.Series) -> pl.Series:
     values = column.cast(pl.Float64)
     if len(values) and not values.null_count():
         plain = values.to_numpy()
-        if -LARGEST <= plain.min() and plain.max() <= LARGEST:  # as mostly, and much quicker to see
+        if plain.min() >= -LARGEST and plain.max() <= LARGEST:  # as mostly, and much quicker to see
             return values
     fits = (values.abs() <= LARGEST).fill_null(True)  # NaN is larger than any number
     return values if fits.all() else values.set(~fits, None)
