@@ -313,8 +313,12 @@ class Auto(Scripted):
 
     def _estimated(self) -> Mixture:
         from mixtree.estimate.matching import Matching
+        from mixtree.estimate.moments import MOST_SOURCES
 
         if self.setting.data is None or self._sources == 1:
+            return uniform_mixture(self._sources)
+        if self._sources > MOST_SOURCES:
+            self.notes.append(f"no mixture was estimated: there are more than {MOST_SOURCES} sources")
             return uniform_mixture(self._sources)
         self.matching = Matching(self.setting.data)
         return self.matching.estimate.alpha

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from mixtree.data.synthetic import synthetic
-from mixtree.estimate import match_moments, matching
+from mixtree.errors import InputError
+from mixtree.estimate import match_moments, matching, moments
 from mixtree.estimate.matching import Matching
 from mixtree.fitting import fit
 from mixtree.verdict import target as module
@@ -87,3 +88,24 @@ def test_a_fit_of_auto_prepares_its_moments_once(monkeypatch: pytest.MonkeyPatch
     assert len(asked) == 1
     fit(sources, model="linear", budget=600, reference="none", policy="uniform")
     assert len(asked) == 2
+
+
+def test_more_sources_than_can_be_told_apart_are_not_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = synthetic(sources=6, rows=60, validation=40, test=1, seed=1).sources
+    for place in (module, moments):
+        monkeypatch.setattr(place, "MOST_SOURCES", 5)
+    hull, estimate = about_target(many, seed=0)
+    assert estimate is None and hull.inside is None and "more than 5 sources" in hull.words
+    with pytest.raises(InputError, match="at most 5 sources"):
+        match_moments(many)
+    result = fit(many, model="linear", budget=60, reference="none")
+    assert result.verdict is not None and result.verdict.hull is not None
+    assert result.verdict.hull.words == hull.words and result.verdict.as_dict()["hull"]["p"] is None
+    assert any("no mixture was estimated" in note for note in result.notes)
+
+
+def test_moments_of_many_sources_are_no_more_than_there_is_room_for() -> None:
+    for count in (3, 100, 200, 300):
+        found = moments._limit([10_000] * count)
+        assert count + 10 <= found and count * found**2 <= 3e7
+    assert moments._limit([10_000] * 3) == 120 and moments._limit([10_000] * 100) == 300

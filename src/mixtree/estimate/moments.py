@@ -23,6 +23,9 @@ _MOMENTS = 120
 _CLASSES = 10  # indicators of at most so many classes: those whose shares differ most between the sources
 _CLIP = 4.0  # standard deviations: a bounded function's mean is near normal with few rows
 _ROWS, _FEWEST, _TOTAL = 5_000, 1_000, 40_000
+_CELLS = 3e7  # numbers in the sources' covariances of the moments, K·q²: 240 MB, and several times that
+MOST_SOURCES = 300
+"""Whose means can be told apart: it takes as many moments, and room for all their covariances."""
 THIN = 50  # rows of a source below which its means' noise is itself hardly known
 
 
@@ -204,6 +207,10 @@ def prepare(
     """
     if moments is not None and moments < 1:
         raise InputError(f"moments must be at least 1; got {moments}")
+    if len(sources) > MOST_SOURCES:
+        raise InputError(
+            f"moments of at most {MOST_SOURCES} sources can be matched; there are {len(sources)}"
+        )
     rng = np.random.default_rng(np.random.SeedSequence(seed))
     wanted = max(_FEWEST, min(_ROWS, _TOTAL // len(sources)))
     cap = rows or max(wanted, min(5 * len(sources.validation), 4 * _ROWS))
@@ -250,7 +257,8 @@ def _split(rows: list[Rows]) -> tuple[list[Rows], list[Rows]]:
 def _limit(sizes: list[int]) -> int:
     # Of a small source's many means too many are off; but K sources are told apart by K means at the least.
     most = max(_MOMENTS, 3 * len(sizes))
-    return max(min(most, sum(sizes) // 20, min(sizes) // 3), 2 * len(sizes) + 10)
+    wanted = max(min(most, sum(sizes) // 20, min(sizes) // 3), 2 * len(sizes) + 10)
+    return min(wanted, int(np.sqrt(_CELLS / len(sizes))))
 
 
 def _too_few(columns: int, of_y: int, sources: int) -> int:

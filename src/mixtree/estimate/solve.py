@@ -139,8 +139,10 @@ def summarise(sources: list[Floats], shares: list[Floats]) -> Summary:
     # A source of few rows borrows its covariance from all of them, as if q more rows were theirs.
     q = len(means)
     pooled = mixed(sizes, scatter) / max(sizes.sum() - len(sizes), 1.0)
-    covariances = (sizes[:, None, None] * scatter + q * pooled) / (sizes + q - 1.0)[:, None, None]
-    return Summary(means, covariances, sizes)
+    scatter *= sizes[:, None, None]  # in place: of hundreds of sources they fill hundreds of megabytes
+    scatter += q * pooled
+    scatter /= (sizes + q - 1.0)[:, None, None]
+    return Summary(means, scatter, sizes)
 
 
 def _scatter(table: Floats, share: Floats, mean: Floats) -> Floats:

@@ -7,7 +7,7 @@ import numpy as np
 from mixtree.data.sources import Sources
 from mixtree.estimate.hull import HullTest, hull_prepared
 from mixtree.estimate.matching import Matching, match_prepared
-from mixtree.estimate.moments import prepare
+from mixtree.estimate.moments import MOST_SOURCES, prepare
 from mixtree.estimate.solve import Estimate
 
 # They may not take long beside a study: fewer rows than their own defaults lengthen an interval by a few
@@ -24,6 +24,8 @@ def about_target(
     What a policy has found out about the same sources (``matching``) is not computed again.
     """
     target = sources.validation
+    if len(sources) > MOST_SOURCES:
+        return _untested(len(target)), None
     # Beside the target's few rows more of a source's add nothing.
     most = int(np.clip(3 * len(target), _FEWEST, _ROWS))
     moments = None if matching is None else matching.prepared
@@ -40,3 +42,10 @@ def about_target(
     if estimate is None and len(sources) > 1:
         estimate = match_prepared(moments, given, names=sources.names)
     return hull_prepared(moments, given, repetitions=_REPETITIONS, seed=seed, rows=most), estimate
+
+
+def _untested(rows: int) -> HullTest:
+    words = (
+        f"With more than {MOST_SOURCES} sources it is not tested whether a mixture of them serves the target."
+    )
+    return HullTest(np.nan, None, np.nan, 0, 0, None, words, rows, None)
