@@ -109,6 +109,15 @@ def test_leaving_a_source_out_says_what_it_is_worth(problem):
     assert notes[1].startswith("source-0 is worth") and notes[1].endswith("keep it")
 
 
+def test_sources_that_make_no_difference_are_not_told_one_by_one():
+    many = synthetic(sources=9, rows=60, validation=40, test=60, seed=4)
+    extra = extra_of(many, attribution="loo")
+    mixture = np.full(9, 1 / 9)
+    notes = attribution(extra, mixture, View(many.test, True), AUROC)
+    unknown = [note for note in notes if "cannot show" in note]
+    assert len(notes) <= 1 + 9 and len(unknown) == 1 and unknown[0].startswith("of ")
+
+
 def test_shapley_values_add_up_to_the_gain_over_the_warm_start(problem):
     extra = extra_of(problem, budget=2000, attribution="shapley")
     notes = attribution(extra, np.array([0.9, 0.05, 0.05]), View(problem.test, True), AUROC)

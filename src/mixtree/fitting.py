@@ -103,12 +103,14 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
         # With huge batches 600 steps are not few: no more than many passes.
         least = int(np.clip(_MANY_PASSES * rows // batch_size, 60, 600))
         budget = int(np.clip(10 * rows // batch_size, least, 20_000))
-        notes.append(
-            f"budget {budget} steps of {batch_size} rows (ten passes over {rows} rows, {least} to 20,000)"
-        )
+        passes = budget * batch_size / rows
+        why = f"ten passes over {rows:,} rows, {least} to 20,000"
+        if passes < 9.0:
+            why = f"at most 20,000, {passes:.2g} passes over {rows:,} rows; --budget for more"
+        notes.append(f"budget {budget:,} steps of {batch_size} rows ({why})")
     elif (passes := budget * batch_size / rows) > _MANY_PASSES and options.max_passes is None:
         notes.append(
-            f"the budget is {passes:,.0f} passes over all {rows} rows: a model may end up knowing them by "
+            f"the budget is {passes:,.0f} passes over all {rows:,} rows: a model may end up knowing them by "
             "heart (--max-passes limits it)"
         )
     steps = options.steps and math.ceil(options.steps / per)

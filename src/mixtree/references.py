@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
+_LISTED = 6  # sources that are spoken of one by one
 TRUNK_SHARE, ARM_SHARE = 0.1, 0.1
 """Of the budget: the warm start of all sources together, and each model without some of them."""
 
@@ -348,9 +349,15 @@ def attribution(extra: Extra, mixture: Mixture, view: View, metric: Metric) -> l
     ]
     if how == "loo":
         arms.train([everyone, *(everyone - {name} for name in names)])
-        for name in names:
-            gap = paired_difference(metric, y, arms.of(everyone), arms.of(everyone - {name}))
-            notes.append(without_source(metric, name, gap))
+        gaps = {
+            name: paired_difference(metric, y, arms.of(everyone), arms.of(everyone - {name}))
+            for name in names
+        }
+        unknown = [name for name, gap in gaps.items() if gap.outcome not in ("better", "worse", "the same")]
+        known = [name for name in names if len(unknown) <= _LISTED or name not in unknown]
+        notes += [without_source(metric, name, gaps[name]) for name in known]
+        if len(known) < len(names):
+            notes.append(f"of {len(unknown)} sources these rows cannot show whether one makes a difference")
         return notes
     arms.train([some for some in _subsets(names) if some])
     worth = {some: -metric.signed(metric(y, arms.of(some))) for some in _subsets(names)}

@@ -53,6 +53,15 @@ def test_the_default_algorithms_are_searches_and_baselines(tables, done, base):
     assert Path("report/scores.png").stat().st_size > 5000
 
 
+def test_of_many_sources_the_largest_are_tried_alone(tables, done, base):
+    frame = pl.read_csv("train.csv")
+    names = [f"s{place % 13:02}" for place in range(frame.height)]  # the first ones have a row more
+    frame.with_columns(pl.Series("state", names)).write_csv("train.csv")
+    answer = done("compare", *base, "--repeats", "1")
+    assert "only:s00+decay" in answer.out and "only:s12+decay" not in answer.out
+    assert "of the 13 sources the 10 largest are tried alone" in answer.err
+
+
 def test_the_target_is_split_anew_for_every_repeat(tables, done, unjudged):
     args = ["--target", "test.csv", "--val-frac", "0.5", "--algorithms", "pooled", "--repeats", "2", "--json"]
     runs = done("compare", *unjudged, *args).json["runs"]

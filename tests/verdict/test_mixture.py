@@ -51,6 +51,27 @@ def test_a_source_that_adds_nothing_is_named() -> None:
     assert any("c adds nothing" in note and "0.030" in note for note in told.notes)
 
 
+def test_many_sources_are_not_named_one_by_one() -> None:
+    names = [f"s{place}" for place in range(20)]
+    idle = estimate(1e-4 * np.eye(20), [0.0] * 20, [0.03] * 19 + [0.6])
+    told = mixture_uncertainty(dict.fromkeys(names, 0.05), idle)
+    assert told.adding_nothing == tuple(names[:19])
+    (note,) = [note for note in told.notes if "add nothing" in note]
+    assert note.startswith("19 sources (s0, s1, s2 …) add nothing") and "0.030" in note
+    odd = [note for note in told.notes if "was trained with weight" in note]
+    assert len(odd) == 6 and any("for 13 more sources" in note for note in told.notes)
+    # Neighbours of opposite sign: each pair's sum is known, so all hang together.
+    chain = np.array([[(-1.0) ** (i + j) for j in range(20)] for i in range(20)]) + 1e-3 * np.eye(20)
+    alike = estimate(chain, [0.0] * 20, [1.0] * 20)
+    notes = mixture_uncertainty(dict.fromkeys(names, 0.05), alike).notes
+    assert any(note.startswith("20 sources (s0, s1, s2 …) are interchangeable") for note in notes)
+
+
+def test_what_was_not_tested_is_said_so() -> None:
+    untested = HullTest(np.nan, None, np.nan, 0, 0, None, "With more than 300 sources …", 50, None)
+    assert hull_words(untested) == "with more than 300 sources …"
+
+
 def test_a_weight_outside_its_interval_is_told() -> None:
     told = mixture_uncertainty({"a": 0.9, "b": 0.1}, estimate(0.001 * np.eye(2), [0.2, 0.5], [0.5, 0.8]))
     assert any("a was trained with weight 0.90" in note for note in told.notes)

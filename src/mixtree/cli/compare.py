@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from mixtree.cli.fit import fit_options, scaled, table_spec, testable
 from mixtree.cli.options import DATA, FITTING, JUDGING, OUTPUT, Flag, Values, command, with_config
-from mixtree.cli.reports import four_digits, print_plan
+from mixtree.cli.reports import four_digits, mixture_words, print_plan
 from mixtree.errors import InputError
 
+if TYPE_CHECKING:
+    from mixtree.data.sources import Sources
+
+_ALONE = 10
+"""Sources that are tried alone unless told."""
 _FIT_ONLY = ("min", "max", "max_passes", "time_limit", "init")
 """Flags that a comparison of algorithms, baselines among them, has no use for."""
 FLAGS = (
@@ -68,7 +73,7 @@ def compare(tables: list[Path], values: Values) -> None:
     prepared = prepare(data[0].problem_sources, options, test=data[0].test)
     print_plan(Console(stderr=True, emoji=False), data[0], prepared)
     chosen = prepared.chosen
-    algorithms = _algorithms(values.get("algorithms"), prepared.sources.names)
+    algorithms = _algorithms(values.get("algorithms"), prepared.sources)
     rules = Rules(
         chosen.budget,
         chosen.steps,
@@ -107,11 +112,13 @@ def compare(tables: list[Path], values: Values) -> None:
         own = {place: scale.back(each) for place, each in predictions.items()}
         y = scale.back(judges.y)
         against = paired(own, y, metric_of(given, classes), algorithms=algorithms)
-    rows = _which_rows(data[0].test is not None, judges is not None)
+    tested = data[0].test is not None
+    rows = _which_rows(tested, judges is not None)
     if out is not None:
         from mixtree.experiments.output import write_comparison
 
-        write_comparison(out, runs, summaries, metric=chosen.metric.name, title="Comparison")
+        kind = "test rows" if tested else "held-out rows" if judges is not None else "validation rows"
+        write_comparison(out, runs, summaries, metric=chosen.metric.name, title="Comparison", rows=kind)
     if values.get("json"):
         typer.echo(json.dumps(_as_json(runs, summaries, chosen, against, algorithms[0])))
     else:
@@ -132,9 +139,16 @@ def _which_rows(tested: bool, judged: bool) -> str:
     )
 
 
-def _algorithms(text: str | None, names: tuple[str, ...]) -> list[str]:
+def _algorithms(text: str | None, sources: Sources) -> list[str]:
     if text:
         return [name.strip() for name in text.split(",") if name.strip()]
+    sizes = sources.sizes.tolist()
+    largest = sorted(range(len(sizes)), key=lambda place: -sizes[place])[:_ALONE]
+    names = [sources.names[place] for place in sorted(largest)]
+    if len(sources) > _ALONE:
+        others = "--algorithms only:NAME+decay names others"
+        words = f"of the {len(sources)} sources the {_ALONE} largest are tried alone; {others}"
+        typer.echo(words, err=True)
     return [
         "auto",
         "mixmatch-bisect+commit",
@@ -176,7 +190,7 @@ def _print(console: Any, summaries: list[Any], metric: str, rows: str) -> None:
     table.add_column(f"{metric} ± sd", justify="right")
     table.add_column("mixture (mean)")
     for each in summaries:
-        mixture = " ".join(f"{name} {weight:.2f}" for name, weight in each.mixture.items() if weight >= 0.005)
+        mixture = mixture_words(each.mixture, digits=2, least=0.005)
         score = f"{four_digits(each.score)} ± {four_digits(each.sd)}"
         table.add_row(escape(each.algorithm), score, escape(mixture))
     console.print(table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +15,15 @@ if TYPE_CHECKING:
     from mixtree.study import Result
 
 
+_LISTED = 8
+"""Sources that are listed one by one; of more the largest, and all of them in files and JSON."""
+
+
 def print_plan(console: Any, data: TableData, prepared: Prepared) -> None:
     """What was read, how it is treated, and what was chosen for the user; on stderr."""
-    sources, test = prepared.sources, f", {len(data.test)} test" if data.test is not None else ""
-    test += f", {prepared.held_out} held out to score" if prepared.held_out else ""
-    sizes = ", ".join(f"{name} {size}" for name, size in zip(sources.names, sources.sizes, strict=True))
-    _line(console, "rows", f"{sizes}; {len(sources.validation)} validation{test}")
+    sources, test = prepared.sources, f", {len(data.test):,} test" if data.test is not None else ""
+    test += f", {prepared.held_out:,} held out to score" if prepared.held_out else ""
+    _line(console, "rows", f"{_sizes(prepared)}; {len(sources.validation):,} validation{test}")
     _line(console, "label", f"{data.labels.name}: {_task(data)}")
     kinds: dict[str, list[str]] = {}
     for column in data.columns:
@@ -33,6 +36,32 @@ def print_plan(console: Any, data: TableData, prepared: Prepared) -> None:
     print_warnings(console, data.warnings)
     for note in prepared.chosen.notes:
         console.print(f"chosen: {note}", style="dim", highlight=False, markup=False, soft_wrap=True)
+
+
+def _sizes(prepared: Prepared) -> str:
+    names, sizes = prepared.sources.names, prepared.sources.sizes
+    if len(names) > _LISTED:
+        return f"{len(names)} sources of {sizes.min():,} to {sizes.max():,}, {sizes.sum():,} in all"
+    return ", ".join(f"{name} {size:,}" for name, size in zip(names, sizes, strict=True))
+
+
+def mixture_words(weights: Mapping[str, float], *, digits: int = 3, least: float = 0.0) -> str:
+    """The weights by name; of many sources the largest.
+
+    >>> mixture_words({"a": 0.25, "b": 0.75})
+    'a 0.250, b 0.750'
+    >>> mixture_words(dict.fromkeys("abcdefghij", 0.1), digits=2)
+    '0.10 for each of 10 sources'
+    """
+    shown = {name: weight for name, weight in weights.items() if weight >= least}
+    if len(shown) <= _LISTED:
+        return ", ".join(f"{name} {weight:.{digits}f}" for name, weight in shown.items())
+    if max(shown.values()) - min(shown.values()) < 10.0**-digits / 2 and len(shown) == len(weights):
+        return f"{min(shown.values()):.{digits}f} for each of {len(shown)} sources"
+    largest = sorted(weights, key=lambda name: -weights[name])[: _LISTED - 2]
+    rest = sum(weights.values()) - sum(weights[name] for name in largest)
+    first = ", ".join(f"{name} {weights[name]:.{digits}f}" for name in largest)
+    return f"{first}, {len(weights) - len(largest)} others {rest:.{digits}f} together"
 
 
 def _task(data: TableData) -> str:
@@ -83,7 +112,7 @@ def print_result(out: Path, about: dict[str, Any], result: Result[Any], *, most:
     console, metric = Console(emoji=False), about["metric"]
     for note in result.notes:
         _line(console, "decided", note)
-    _line(console, "mixture", ", ".join(f"{name} {weight:.3f}" for name, weight in about["mixture"].items()))
+    _line(console, "mixture", mixture_words(about["mixture"]))
     if about["test_score"] is not None:
         _line(console, metric, f"{four_digits(about['test_score'])} on {about['rows']['test']} test rows")
     if about["verdict"] is not None:

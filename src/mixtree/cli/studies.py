@@ -111,7 +111,7 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
     from rich.markup import escape
 
     from mixtree.certificate import certificate_of
-    from mixtree.cli.reports import four_digits, print_verdict
+    from mixtree.cli.reports import four_digits, mixture_words, print_verdict
     from mixtree.judging import EVENT, stored_verdict
 
     with closing(open_existing(url)) as storage:
@@ -132,7 +132,7 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
     spent = ", ".join(f"{phase} {steps}" for phase, steps in about["spent"].items())
     console.print(f"spent {sum(about['spent'].values())} of {record.budget} steps ({spent or 'nothing yet'})")
     if about["mixture"]:
-        mixture = ", ".join(f"{name} {weight:.3f}" for name, weight in about["mixture"].items())
+        mixture = mixture_words(about["mixture"])
         console.print(
             f"mixture: {mixture}\nvalue on the validation rows: {four_digits(about['value'])}", markup=False
         )
@@ -255,7 +255,7 @@ def _print_nodes(console: Any, record: StudyRecord, tree: Tree, most: int = 10) 
     from rich.markup import escape
     from rich.table import Table
 
-    from mixtree.cli.reports import four_digits
+    from mixtree.cli.reports import four_digits, mixture_words
     from mixtree.policies import TARGET_PHASES
     from mixtree.study import named
 
@@ -273,9 +273,7 @@ def _print_nodes(console: Any, record: StudyRecord, tree: Tree, most: int = 10) 
     table.add_column("mixture", overflow="fold")
     for node in best:
         path = "/".join(map(str, node.path)) or "root"
-        mixture = ", ".join(
-            f"{name} {weight:.2f}" for name, weight in named(record, node.mixture).items() if weight
-        )
+        mixture = mixture_words(named(record, node.mixture), digits=2, least=1e-300)
         numbers = four_digits(node.value), four_digits(node.standard_error), str(node.steps)
         mark = "→" if node.path == record.best else ""
         table.add_row(mark, path, node.phase, *numbers, escape(mixture))

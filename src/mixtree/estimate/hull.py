@@ -332,6 +332,6 @@ def _words(
     more = (
         f"about {needed} target rows would decide it"
         if needed is not None
-        else "with so few source rows no number of target rows would decide it"
+        else "no number of target rows would decide it, the sources' own means are not known well enough"
     )
     return f"{start}; a target half outside would be noticed {power:.0%} of the time): {more}."

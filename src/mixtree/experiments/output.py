@@ -14,7 +14,13 @@ from mixtree.experiments.comparison import Run, Summary
 
 
 def write_comparison(
-    folder: Path, runs: Sequence[Run], summaries: Sequence[Summary], *, metric: str, title: str
+    folder: Path,
+    runs: Sequence[Run],
+    summaries: Sequence[Summary],
+    *,
+    metric: str,
+    title: str,
+    rows: str = "test rows",
 ) -> list[Path]:
     """Write runs.csv, summary.csv, results.json and scores.png."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -23,7 +29,7 @@ def write_comparison(
     _write_csv(files[1], [_flat(asdict(each)) for each in runs])
     results = {"metric": metric, "runs": plain(runs), "summary": plain(summaries)}
     files[2].write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    _write_figure(files[3], summaries, metric=metric, title=title)
+    _write_figure(files[3], summaries, metric=metric, title=title, rows=rows)
     return files
 
 
@@ -57,7 +63,7 @@ def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
         writer.writerows(rows)
 
 
-def _write_figure(path: Path, summaries: Sequence[Summary], *, metric: str, title: str) -> None:
+def _write_figure(path: Path, summaries: Sequence[Summary], *, metric: str, title: str, rows: str) -> None:
     from matplotlib.figure import Figure
 
     shown = [each for each in summaries if isfinite(each.score)]
@@ -68,7 +74,7 @@ def _write_figure(path: Path, summaries: Sequence[Summary], *, metric: str, titl
         sd = each.sd if isfinite(each.sd) else 0.0
         axes.errorbar(each.score, place, xerr=sd, fmt="o", color=colour, capsize=3)
     axes.set_yticks(range(len(shown)), [each.algorithm for each in reversed(shown)])
-    axes.set_xlabel(f"{metric} on test rows, mean ± sd")
+    axes.set_xlabel(f"{metric} on {rows}, mean ± sd")
     axes.set_title(title)
     axes.grid(axis="x", alpha=0.3)
     figure.savefig(path, dpi=150)

@@ -17,6 +17,7 @@ from mixtree.simplex import Mixture
 NOTHING = 0.05
 """A source whose weight is surely below this adds nothing to the target."""
 
+_FEW = 6  # sources that are named one by one
 _APART = 2.0  # the split between interchangeable sources is this much less known than their sum
 _UNKNOWN = 0.25  # standard deviation of the split from which it is as good as unknown
 
@@ -150,33 +151,52 @@ def _notes(
                 f"{widest} has {least:.2f} to {most:.2f}"
             )
     for group in together:
-        notes.append(f"{' and '.join(group)} are interchangeable: these rows know their sum, not the split")
+        notes.append(f"{_listed(group)} are interchangeable: these rows know their sum, not the split")
     if not explained:  # what a source weighs in the nearest mixture says nothing about its worth then
         return tuple(notes)
+    if len(nothing) > _FEW:
+        most = max(rows[name].high for name in nothing)
+        notes.append(
+            f"{_listed(nothing)} add nothing: the weight of each in the target is below {most:.3f}; they can "
+            "be dropped"
+        )
+        nothing = ()
     for name in nothing:
         notes.append(
             f"{name} adds nothing: its weight in the target is below {rows[name].high:.3f}; it can be dropped"
         )
-    for name in known:
+    odd = {name: max(each.low - each.weight, each.weight - each.high) for name, each in rows.items()}
+    others = [name for name in known if odd[name] > 0.005]  # else they are shown as the same
+    for name in sorted(others, key=lambda name: -odd[name])[:_FEW] if len(others) > _FEW else others:
         each = rows[name]
-        if not each.low - 0.005 <= each.weight <= each.high + 0.005:  # else they are shown as the same
-            notes.append(
-                f"{name} was trained with weight {each.weight:.2f}, but the target's rows say "
-                f"{each.low:.2f} to {each.high:.2f} if a mixture explains them"
-            )
+        notes.append(
+            f"{name} was trained with weight {each.weight:.2f}, but the target's rows say "
+            f"{each.low:.2f} to {each.high:.2f} if a mixture explains them"
+        )
+    if len(others) > _FEW:
+        notes.append(f"the same holds, by less, for {len(others) - _FEW} more sources")
     return tuple(notes)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """All of a few names, of many the first."""
+    if len(names) <= _FEW:
+        return " and ".join(names)
+    return f"{len(names)} sources ({', '.join(names[:3])} …)"
 
 
 def hull_words(test: HullTest | None, *, tuned: bool = True) -> str:
     """Whether the target is a mixture of the sources, in plain words; ``tuned``: on the target's own rows."""
     if test is None:
         return "whether a mixture can serve this target was not tested"
+    if not test.moments:
+        return test.words[:1].lower() + test.words[1:].removesuffix(".")
     chance = f"p = {test.p:.3f} on {test.n} rows"
     if test.inside is None:
         more = (
             f"about {_rounded(test.rows_needed)} target rows in all would decide it"
             if test.rows_needed is not None
-            else "no number of target rows would decide it with so few source rows"
+            else "no number of target rows would decide it: the sources' own means are not known well enough"
         )
         return f"these rows cannot tell whether a mixture can serve this target ({chance}): {more}"
     if test.inside:
