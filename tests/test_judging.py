@@ -340,6 +340,18 @@ def test_what_bounds_forbid_is_not_advised_without_saying_so():
     assert make_verdict(AUROC, None, against={"uniform": worse}).notes[0].endswith("prefer it to this")
 
 
+def test_who_beats_a_reference_that_was_trained_for_too_long_is_warned(few, monkeypatch):
+    better = Difference(0.2, 0.1, 0.3, 0.001, 100, "DeLong", True)
+    monkeypatch.setattr("mixtree.judging.paired_difference", lambda *args, **options: better)
+    told = fit(few.sources, model="linear", budget=3_000, test=few.test).verdict.warnings
+    assert [each for each in told if "by heart" in each] == [
+        "uniform: trained for the whole budget, 250 passes over the rows, and may know them by heart; with a "
+        "smaller budget the difference may be another one"
+    ]
+    told = fit(few.sources, model="linear", budget=300, test=few.test).verdict.warnings
+    assert not any("by heart" in each for each in told)
+
+
 def test_few_rows_of_a_class_are_a_warning():
     problem = synthetic(rows=300, validation=200, test=1, seed=3)
     rows = problem.sources.validation

@@ -29,11 +29,12 @@ from mixtree.trainer import Evaluation, Trainer
 from mixtree.verdict import Role, holdout
 
 DEFAULT_POLICY = "auto"
+MANY_PASSES = 200
+"""Over all rows, from which a budget deserves a remark."""
 TREE_OPTIONS = (
     "steps", "nu", "rho", "optimism", "returns", "width", "minimum", "maximum", "max_passes", "stop_early"
 )  # fmt: skip
 """Options that only a tree search knows."""
-_MANY_PASSES = 200  # over all rows, from which a budget deserves a remark
 _KEPT = 2e7  # predictions of all nodes together that are kept for the verdict: some 160 MB
 
 
@@ -101,14 +102,14 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
     if not budget:
         # About ten passes over all rows: enough to train, little enough to wait for.
         # With huge batches 600 steps are not few: no more than many passes.
-        least = int(np.clip(_MANY_PASSES * rows // batch_size, 60, 600))
+        least = int(np.clip(MANY_PASSES * rows // batch_size, 60, 600))
         budget = int(np.clip(10 * rows // batch_size, least, 20_000))
         passes = budget * batch_size / rows
         why = f"ten passes over {rows:,} rows, {least} to 20,000"
         if passes < 9.0:
             why = f"at most 20,000, {passes:.2g} passes over {rows:,} rows; --budget for more"
         notes.append(f"budget {budget:,} steps of {batch_size} rows ({why})")
-    elif (passes := budget * batch_size / rows) > _MANY_PASSES and options.max_passes is None:
+    elif (passes := budget * batch_size / rows) > MANY_PASSES and options.max_passes is None:
         notes.append(
             f"the budget is {passes:,.0f} passes over all {rows:,} rows: a model may end up knowing them by "
             "heart (--max-passes limits it)"

@@ -18,7 +18,7 @@ from mixtree.data.sources import Rows
 from mixtree.errors import StudyInterrupted
 from mixtree.estimate.hull import HullTest
 from mixtree.events import Listener
-from mixtree.fitting import Prepared, chooses
+from mixtree.fitting import MANY_PASSES, Prepared, chooses
 from mixtree.folds import fold_rows
 from mixtree.loop import FINISHED
 from mixtree.metrics import ACCURACY, LOG_LOSS, SQUARED_LOSS, Metric
@@ -142,6 +142,7 @@ def judge(
         warnings=[
             *scored.warnings,
             *_warned(scored.score, against),
+            *_by_heart(case, against),
             *_rare(scored, case),
             *_constant(case),
             *_by_chance(case.metric, scored.score),
@@ -452,6 +453,20 @@ def _warned(score: ScoreInterval | CrossFit | None, against: Mapping[str, Differ
         told.append(f"only {score.rows} rows score: no interval's 95 % is to be relied on")
     told += [f"not comparable with {name}" for name, each in against.items() if each.outcome == "unknown"]
     return told
+
+
+def _by_heart(case: _Case, against: Mapping[str, Difference]) -> list[str]:
+    """A reference that was trained for too long is no feat to beat."""
+    rows = int(case.prepared.sources.sizes.sum())
+    passes = case.budget * case.prepared.chosen.batch_size / rows
+    beaten = [name for name, each in against.items() if each.outcome == "better"]
+    if passes <= MANY_PASSES or not beaten:
+        return []
+    names = ", ".join(beaten)
+    return [
+        f"{names}: trained for the whole budget, {passes:,.0f} passes over the rows, and may know them by "
+        "heart; with a smaller budget the difference may be another one"
+    ]
 
 
 def _rare(scored: _Scored, case: _Case) -> list[str]:
