@@ -25,6 +25,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from scipy.sparse import csr_array
 from scipy.special import ndtri
 from scipy.stats import binom, norm
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -327,6 +328,29 @@ def crowded(repetitions: int) -> Iterator[Cell]:
             yield Cell("mixture", f"joint region, 2 classes, {fit}", n, found["inside"][2], repetitions)
 
 
+def rare_levels(rng: np.random.Generator, counts: np.ndarray, *, levels: int = 600) -> Rows:
+    """Rows of two columns with many levels, most of them rare, as indicators; so many of each source."""
+    source = np.repeat(np.arange(len(counts)), counts)
+    drawn = (rng.zipf(1.4, (len(source), 2)) + 3 * source[:, None]) % levels
+    where = np.repeat(np.arange(len(source)), 2), (drawn + levels * np.arange(2)).ravel()
+    x = csr_array((np.ones(drawn.size), where), shape=(len(source), 2 * levels))
+    return Rows(x, (drawn[:, 0] % 3 + rng.random(len(source)) > 1.2).astype(np.int64))
+
+
+def rare(repetitions: int) -> Iterator[Cell]:
+    """Rejections by the hull test as in a fit, where many values are so rare that only a target has some."""
+    for n in ROWS:
+        rejected = 0
+        for number in range(repetitions):
+            rng = stream("rare", n, number)
+            parts = tuple(rare_levels(rng, 1_000 * np.eye(3, dtype=np.int64)[i]) for i in range(3))
+            target = rare_levels(rng, rng.multinomial(n, rng.dirichlet(np.ones(3))))
+            sources = Sources(("a", "b", "c"), parts, target, 2)
+            rejected += about_target(sources, seed=number)[0].inside is False
+        what = "rejected, target inside, in a fit, 1,200 rare values"
+        yield Cell("hull", what, n, rejected, repetitions, "false alarms")
+
+
 # ------------------------------------------------------------------------------------ the choice of the model
 
 
@@ -514,6 +538,7 @@ PARTS: dict[str, Callable[[int], Iterator[Cell]]] = {
     "hulls": hulls,
     "thinned": thinned,
     "crowded": crowded,
+    "rare": rare,
     "equals": equals,
     "bias": bias,
     "policies": policies,

@@ -497,6 +497,41 @@ def test_a_weight_on_small_sources_makes_rare_values_weaker_evidence() -> None:
     assert unseen.p(target, np.array([1.0, 0.0])) < unseen.p(target, np.array([0.0, 1.0])) < 1e-6
 
 
+def with_rare_columns(rng: np.random.Generator, counts: Any) -> Rows:
+    """Rows of three sources, so many of each, half of whose columns are nearly always 0."""
+    source = np.repeat(np.arange(3), counts)
+    x = rng.standard_normal((len(source), 16))
+    x[:, 0] += source
+    x[:, 8:] = rng.random((len(source), 8)) < 0.003
+    return Rows(x, (x[:, 0] + rng.logistic(size=len(source)) > 1).astype(np.int64))
+
+
+def test_columns_that_are_rarely_anything_keep_the_level() -> None:
+    rejected = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        parts = tuple(with_rare_columns(rng, 800 * np.eye(3, dtype=int)[i]) for i in range(3))
+        sources = Sources(("a", "b", "c"), parts, with_rare_columns(rng, [70, 70, 60]), 2)
+        rejected += hull_test(sources, repetitions=39, seed=seed).p <= 0.05
+    assert rejected <= binom.isf(0.001, 60, 0.05)  # 9 to 16 in a hundred with those columns
+
+
+def test_what_hangs_on_a_few_rows_is_left_out_where_it_should_be() -> None:
+    rng = np.random.default_rng(0)
+    parts = tuple(with_rare_columns(rng, 800 * np.eye(3, dtype=int)[i]) for i in range(3))
+    some = Sources(("a", "b", "c"), parts, with_rare_columns(rng, [20, 20, 20]), 2)
+    loose, steady = prepare(some), prepare(some, steady=True)
+    assert not loose.steady and steady.steady
+    assert steady.basis.columns is not None and steady.basis.columns.tolist() == list(range(8))
+    assert loose.tables[0].shape[1] == 33 and steady.tables[0].shape[1] == 17
+    plain = synthetic(validation=50, test=1).sources
+    assert prepare(plain).steady and prepare(plain, steady=True).basis.columns is None
+    classes = np.where(parts[0].x[:, 8] > 0, 2, parts[0].y)
+    three = Sources(("a",), (Rows(parts[0].x, classes),), some.validation, 3)
+    labels = prepare(three, steady=True).basis.labels
+    assert labels is not None and 2 not in labels.chosen and len(labels.chosen) == 1
+
+
 def test_all_rows_of_a_source_are_asked_what_they_have() -> None:
     rng = np.random.default_rng(0)
     x, y = np.zeros((30_000, 4)), rng.integers(0, 2, 30_000)

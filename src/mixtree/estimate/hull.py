@@ -74,7 +74,7 @@ def hull_test(
         raise InputError(f"level must lie between 0 and 1; got {level:g}")
     if repetitions < 1.0 / level - 1.0:
         raise InputError(f"at level {level:g} at least {int(np.ceil(1 / level)) - 1} repetitions are needed")
-    prepared = prepare(sources, moments=moments, seed=seed)
+    prepared = prepare(sources, moments=moments, steady=True, seed=seed)
     return hull_prepared(prepared, sources.validation, level=level, repetitions=repetitions, seed=seed)
 
 

@@ -26,6 +26,7 @@ _ROWS, _FEWEST, _TOTAL = 5_000, 1_000, 40_000
 _CELLS = 3e7  # numbers in the sources' covariances of the moments, K·q²: 240 MB, and several times that
 MOST_SOURCES = 300
 """Whose means can be told apart: it takes as many moments, and room for all their covariances."""
+_STEADY, _SHARE = 50, 0.05  # rows, or of few rows the share, that must have a value for its noise to be known
 THIN = 50  # rows of a source below which its means' noise is itself hardly known
 
 
@@ -40,9 +41,11 @@ class Labels:
     spread: Floats
 
     @classmethod
-    def fit(cls, rows: list[Rows], classes: int) -> Labels:
-        """Labels as the sources have them, each source counting the same."""
+    def fit(cls, rows: list[Rows], classes: int, rare: NDArray[np.int64] | None = None) -> Labels:
+        """Labels as the sources have them, each source counting the same; rare ones if there is no other."""
         chosen = _classes_that_differ(rows, classes)
+        if rare is not None and len(left := np.setdiff1d(chosen, rare)):
+            chosen = left
         size = len(chosen) if classes else 2
         shares = np.concatenate([share_of(part) / len(rows) for part in rows])
         y = np.concatenate([part.y for part in rows])
@@ -76,6 +79,7 @@ class Basis:
     labels: Labels | None  # None: of x alone
     directions: Floats | None  # (columns, a); None: every column on its own
     layer: tuple[Floats, Floats] | None  # a random layer of x, where its columns alone are too few
+    columns: NDArray[np.int64] | None  # of x that are used; None: all
     centre: Floats
     spread: Floats
 
@@ -86,12 +90,13 @@ class Basis:
         labels: Labels | None,
         directions: Floats | None,
         layer: tuple[Floats, Floats] | None,
+        columns: NDArray[np.int64] | None = None,
     ) -> Basis:
         """Centre and spread as the sources have them, each source counting the same."""
-        raw = cls(labels, directions, layer, np.zeros(1), np.ones(1))
+        raw = cls(labels, directions, layer, columns, np.zeros(1), np.ones(1))
         shares = np.concatenate([share_of(part) / len(rows) for part in rows])
         table = np.vstack([raw._features(part.x) for part in rows])
-        return cls(labels, directions, layer, *_centre(table, shares))
+        return cls(labels, directions, layer, columns, *_centre(table, shares))
 
     def __call__(self, rows: Rows) -> Floats:
         x = self._features(rows.x) - self.centre
@@ -110,6 +115,8 @@ class Basis:
         return table
 
     def _features(self, x: Any) -> Floats:
+        if self.columns is not None:
+            x = x[:, self.columns]
         if self.directions is not None:
             return np.asarray(x @ self.directions, dtype=np.float64)
         return np.asarray(x.toarray() if hasattr(x, "toarray") else x, dtype=np.float64)
@@ -140,6 +147,8 @@ class Prepared:
     tables: list[Floats]  # their values, one table per source
     shares: list[Floats]  # row weights that sum to 1, one list per source
     unseen: Unseen
+    steady: bool
+    """Whether the noise of every function's mean is known: none hangs on a few rows with a rare value."""
 
     @cached_property
     def whole(self) -> Summary:
@@ -194,9 +203,13 @@ def prepare(
     joint: bool = True,
     moments: int | None = None,
     rows: int | None = None,
+    steady: bool = False,
     seed: int = 0,
 ) -> Prepared:
     """Functions fitted to the sources, and their values there.
+
+    ``steady`` leaves out what hangs on a few rows: classes, and columns of x that are all but constant. Their
+    means are off by more than their noise, as far as that can be known, and a test would find it.
 
     At most ``moments`` functions: unless told 120, more for many sources, fewer where a source is small. At
     most ``rows`` rows of a source are used, unless told 5,000, 40,000 of all together, more where the target
@@ -216,18 +229,24 @@ def prepare(
     cap = rows or max(wanted, min(5 * len(sources.validation), 4 * _ROWS))
     parts = [part.take(_some(len(part), cap, rng, quick=rows is not None)) for part in sources.rows]
     limit = moments or _limit([len(part) for part in parts])
-    unseen = Unseen.fit(list(sources.rows), sources.classes)
-    labels = Labels.fit(parts, sources.classes) if joint else None
+    looked_at, total = sum(map(len, parts)), int(sources.sizes.sum())
+    least = min(_STEADY, _SHARE * looked_at)
+    unseen = Unseen.fit(list(sources.rows), sources.classes, most=int(least * total / looked_at))
+    rare = unseen.classes if steady else None
+    labels = Labels.fit(parts, sources.classes, rare) if joint else None
+    used_columns = unseen.others() if steady else None
+    features = sources.features if used_columns is None else len(used_columns)
     of_y = 0 if labels is None else len(labels)
     keep = max(1, (limit - of_y) // (1 + of_y))
     directions = None
-    if sources.features > keep:
+    if features > keep:
         first, parts = _split(parts)
         values = [np.ones((len(part), 1)) if labels is None else labels(part.y) for part in first]
-        directions = find_directions([part.x for part in first], values, keep, rng)
-    columns = min(sources.features, keep)
+        tables = [part.x if used_columns is None else part.x[:, used_columns] for part in first]
+        directions = find_directions(tables, values, keep, rng)
+    columns = min(features, keep)
     more = min(keep - columns, _too_few(columns, of_y, len(sources)))
-    basis = Basis.fit(parts, labels, directions, _layer(columns, more, rng))
+    basis = Basis.fit(parts, labels, directions, _layer(columns, more, rng), used_columns)
     tables = [basis(part) for part in parts]
     used = np.ones(tables[0].shape[1], dtype=np.bool_)
     used[single_valued(tables, tolerance=1e-9)] = False
@@ -236,7 +255,8 @@ def prepare(
     shares = [share_of(part) for part in parts]
     if not used.all():
         tables = [table[:, used] for table in tables]
-    return Prepared(basis, used, varies, tables, shares, unseen)
+    known = steady or not (len(unseen.columns) or len(unseen.classes))
+    return Prepared(basis, used, varies, tables, shares, unseen, known)
 
 
 def _some(count: int, most: int, rng: np.random.Generator, *, quick: bool) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from mixtree.data.sources import Rows
 from mixtree.simplex import Mixture
 
 _FIRST, _BLOCK = 64, 8_192  # rows looked at: most columns vary within a few
-_RARE = 20  # rows of the sources that have a value which is still of interest: how often is rare by chance?
+_RARE = 50  # rows of the sources with a value that is still of interest
 
 Index = NDArray[np.int64]
 
@@ -34,16 +34,17 @@ class Unseen:
     where: Index  # one of those rows, counted over all sources; −1 where there is none
     rows: NDArray[np.float64]  # per source
     features: int
+    most: int  # rows of the sources that have one of these
 
     @classmethod
-    def fit(cls, rows: list[Rows], classes: int) -> Unseen:
-        """What these rows of the sources never show, or hardly ever."""
+    def fit(cls, rows: list[Rows], classes: int, *, most: int = _RARE) -> Unseen:
+        """What these rows of the sources never show, or at most so many of them."""
         labels = np.concatenate([part.y for part in rows]) if classes else np.empty(0, dtype=np.int64)
         counts, place = np.bincount(labels, minlength=classes), np.full(classes, -1)
         place[labels] = np.arange(len(labels))
-        few = np.flatnonzero(counts <= _RARE)
+        few = np.flatnonzero(counts <= most)
         tables = [part.x for part in rows]
-        found = _rare_sparse(tables) if hasattr(tables[0], "tocsr") else _rare(tables)
+        found = _rare_sparse(tables, most) if hasattr(tables[0], "tocsr") else _rare(tables, most)
         columns, usual, seen, where = found
         return cls(
             few,
@@ -53,11 +54,17 @@ class Unseen:
             np.concatenate([place[few], where]),
             np.array([len(part) for part in rows], dtype=np.float64),
             int(tables[0].shape[1]),
+            most,
         )
 
     def __bool__(self) -> bool:
         """Whether there is anything that a target could have and no source has."""
         return bool((self.seen == 0).any())
+
+    def others(self) -> Index | None:
+        """The columns that are none of these; None if all are, or if there are none of them."""
+        left = np.delete(np.arange(self.features), self.columns)
+        return left if 0 < len(left) < self.features else None
 
     def count(self, target: Rows) -> int:
         """Rows of the target with a class or a value that no source has."""
@@ -108,7 +115,7 @@ class Unseen:
         by_column = has[:, mine].tocsc()
         groups = len({part.tobytes() for part in np.split(by_column.indices, by_column.indptr[1:-1])})
         both = self.seen + times == often
-        also = int(np.count_nonzero(both & ~mine)) if often <= _RARE else self.features
+        also = int(np.count_nonzero(both & ~mine)) if often <= self.most else self.features
         chosen = gammaln(n + 1.0) - gammaln(n - often + 1.0)
         chance = float(np.exp(chosen - gammaln(others + n + 1.0) + gammaln(others + n - often + 1.0)))
         return float(bdtrc(groups - 1, groups + also, chance))
@@ -128,7 +135,7 @@ def _differs(table: NDArray[Any], usual: NDArray[np.float64]) -> NDArray[np.bool
     return np.asarray(np.abs(table - usual) > 1e-6 * (1.0 + np.abs(usual)))
 
 
-def _rare(tables: list[Any]) -> tuple[Index, NDArray[np.float64], Index, Index]:
+def _rare(tables: list[Any], most: int) -> tuple[Index, NDArray[np.float64], Index, Index]:
     """Columns that are mostly the same: which, what they mostly are, rows that differ, one such row."""
     each = -(-_FIRST // len(tables))
     sample = np.sort(np.vstack([np.asarray(table[:each], dtype=np.float64) for table in tables]), axis=0)
@@ -141,14 +148,14 @@ def _rare(tables: list[Any]) -> tuple[Index, NDArray[np.float64], Index, Index]:
             seen[columns] += differ.sum(axis=0)
             row, column = differ.nonzero()
             where[columns[column]] = start + (block.start or 0) + row
-            columns = columns[seen[columns] <= _RARE]
+            columns = columns[seen[columns] <= most]
             if not len(columns):
                 break
         start += len(table)
     return columns, usual[columns], seen[columns], where[columns]
 
 
-def _rare_sparse(tables: list[Any]) -> tuple[Index, NDArray[np.float64], Index, Index]:
+def _rare_sparse(tables: list[Any], most: int) -> tuple[Index, NDArray[np.float64], Index, Index]:
     """The same of CSR tables, whose columns are mostly 0; or the same number in every row."""
     width, total = tables[0].shape[1], sum(table.shape[0] for table in tables)
     seen = np.zeros(width, dtype=np.int64)
@@ -159,12 +166,12 @@ def _rare_sparse(tables: list[Any]) -> tuple[Index, NDArray[np.float64], Index, 
         values = np.concatenate([_dense(table[:, [column]]).ravel() for table in tables])
         if (values == values[0]).all():
             usual[column], seen[column] = values[0], 0
-    few = (seen > 0) & (seen <= _RARE)
+    few = (seen > 0) & (seen <= most)
     for table in tables:
         entries = np.flatnonzero(few[table.indices] & (table.data != 0))
         where[table.indices[entries]] = start + np.searchsorted(table.indptr, entries, side="right") - 1
         start += table.shape[0]
-    columns = np.flatnonzero(seen <= _RARE)
+    columns = np.flatnonzero(seen <= most)
     return columns, usual[columns], seen[columns], where[columns]
 
 
