@@ -532,6 +532,30 @@ def test_what_hangs_on_a_few_rows_is_left_out_where_it_should_be() -> None:
     assert labels is not None and 2 not in labels.chosen and len(labels.chosen) == 1
 
 
+def test_what_the_sources_rarely_have_and_the_target_often_is_outside() -> None:
+    rng = np.random.default_rng(0)
+    parts = tuple(with_rare_columns(rng, 800 * np.eye(3, dtype=int)[i]) for i in range(3))
+    target = with_rare_columns(rng, [40, 30, 30])
+    assert hull_test(Sources(("a", "b", "c"), parts, target, 2)).inside is not False
+    target.x[:30, 9] = 1.0
+    assert hull_test(Sources(("a", "b", "c"), parts, target, 2)).inside is False
+    for form in (scipy.sparse.csc_array, scipy.sparse.coo_array, scipy.sparse.csr_matrix):
+        rows = tuple(Rows(form(part.x), part.y) for part in parts)
+        unseen = Unseen.fit(list(rows), 2)
+        assert unseen.seen.tolist() == Unseen.fit(list(parts), 2).seen.tolist()
+        assert unseen.p(Rows(form(target.x), target.y), uniform_mixture(3)) < 1e-6
+
+
+def test_a_few_odd_rows_with_much_in_common_are_one_event() -> None:
+    rng = np.random.default_rng(0)
+    parts = [Rows(rng.standard_normal((200, 3)), rng.integers(0, 2, 200)) for _ in range(2)]
+    wide = [Rows(np.hstack([part.x, np.zeros((200, 20))]), part.y) for part in parts]
+    x = np.hstack([rng.standard_normal((100, 3)), np.zeros((100, 20))])
+    x[:2, 3:] = 1.0  # two rows that share twenty values
+    p = Unseen.fit(wide, 2).p(Rows(x, rng.integers(0, 2, 100)), uniform_mixture(2))
+    assert p > 0.01  # as likely as that two rows of 500 are the target's
+
+
 def test_all_rows_of_a_source_are_asked_what_they_have() -> None:
     rng = np.random.default_rng(0)
     x, y = np.zeros((30_000, 4)), rng.integers(0, 2, 30_000)

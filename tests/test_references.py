@@ -264,7 +264,7 @@ def test_a_resumed_study_knows_the_step_size_that_it_chose(steep, tmp_path):
 def test_a_time_limit_leaves_out_what_it_leaves_no_time_for(problem):
     def told(**options):
         verdict = fit(problem.sources, model="linear", budget=200, **options).verdict
-        words = "the time limit leaves no time for it"
+        words = "the time limit leaves no time"
         return verdict, [each for each in (*verdict.notes, *verdict.warnings) if words in each]
 
     whole, left_out = told(time_limit=3_600, reference="all", attribution="loo")
@@ -278,6 +278,25 @@ def test_a_time_limit_leaves_out_what_it_leaves_no_time_for(problem):
         "no attribution",
         "no nested folds",
     ]
+
+
+@pytest.mark.parametrize(("how", "budgets"), [("loo", 0.5), ("shapley", 0.9)])
+def test_attribution_needs_time_for_all_its_models(problem, how, budgets):
+    extra = replace(extra_of(problem, attribution=how), limit=TimeLimit(time.monotonic() + 10.0, 0.1))
+    mixture = np.full(3, 1 / 3)
+    # A budget of 100 steps takes 10 seconds at that pace.
+    short = replace(extra, limit=replace(extra.limit, until=time.monotonic() + 10.0 * budgets - 0.5))
+    assert "leaves no time" in attribution(short, mixture, View(problem.test, True), AUROC)[0]
+    enough = replace(extra, limit=replace(extra.limit, until=time.monotonic() + 10.0 * budgets + 30.0))
+    assert "warm start" in attribution(enough, mixture, View(problem.test, True), AUROC)[0]
+
+
+def test_the_best_single_source_needs_time_for_all_of_them(problem):
+    limit = TimeLimit(time.monotonic() + 20.0, 0.1)  # two budgets of 100 steps
+    extra = replace(extra_of(problem, reference="all"), limit=limit)
+    found, notes = references(extra, View(problem.test, True), choose=LOG_LOSS)
+    assert "uniform" in found and not any(name.startswith("only") for name in found)
+    assert "not compared with the best single source: the time limit leaves no time" in notes
 
 
 def test_a_reference_is_not_begun_that_would_take_too_long(problem):

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 _LISTED = 6  # sources that are spoken of one by one
+_MANY = {
+    "the same": "{count} sources have no weight in the mixture: without one of them nothing changes",
+    "not distinguishable": "of {count} sources these rows cannot show whether one makes a difference",
+}
 TRUNK_SHARE, ARM_SHARE = 0.1, 0.1
 """Of the budget: the warm start of all sources together, and each model without some of them."""
 
@@ -42,7 +46,7 @@ TRUNK_SHARE, ARM_SHARE = 0.1, 0.1
 class TimeIsUp(Exception):
     """The time limit of the study was reached: a model that was trained for less is no fair comparison."""
 
-    words = "the time limit leaves no time for it"
+    words = "the time limit leaves no time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +97,9 @@ class Extra:
     limit: TimeLimit | None = None
     spent: dict[str, int] = field(default_factory=dict)
 
-    def left(self) -> float | None:
-        """Seconds of the time limit; raises if they are too few to train as the study did."""
-        return None if self.limit is None else self.limit.left(self.budget)
+    def left(self, budgets: float = 1.0) -> float | None:
+        """Seconds of the time limit; raises if they are too few to train as the study did, so many times."""
+        return None if self.limit is None else self.limit.left(int(budgets * self.budget))
 
     def run(self, search: Search, trainer: Any, **how: Any) -> Result[Any]:
         """A whole study, or TimeIsUp."""
@@ -260,6 +264,7 @@ def _trained(extra: Extra, view: View, choose: Metric) -> tuple[dict[str, Floats
 
 def _best_single(extra: Extra, view: View, choose: Metric) -> tuple[str, Floats]:
     """The best of all sources alone: chosen by validation loss, where that is not on the same rows."""
+    extra.left(len(extra.prepared.sources))
     tried = {
         name: extra.trained(f"only:{name}+decay", view.rows, purpose="single sources")
         for name in extra.prepared.sources.names
@@ -273,6 +278,7 @@ def _best_single(extra: Extra, view: View, choose: Metric) -> tuple[str, Floats]
 
 def _validation_by_fold(extra: Extra, rows: Rows, folds: NDArray[np.intp]) -> Floats:
     out = extra.nothing(rows)
+    extra.left(len(np.unique(folds)))
     for fold in np.unique(folds):
         held = np.flatnonzero(folds == fold)
         kept = replace(extra.prepared.sources, validation=rows.take(np.flatnonzero(folds != fold)))
@@ -299,6 +305,7 @@ def nested_predictions(extra: Extra, folds: NDArray[np.intp]) -> Floats:
         unit="steps",
     )
     out = extra.nothing(rows)
+    extra.left(len(np.unique(folds)))
     for fold in np.unique(folds):
         held = np.flatnonzero(folds == fold)
         kept = replace(prepared.sources, validation=rows.take(np.flatnonzero(folds != fold)))
@@ -337,8 +344,9 @@ def attribution(extra: Extra, mixture: Mixture, view: View, metric: Metric) -> l
         return []
     if len(names) == 1:
         return ["there is one source: all is its worth"]
+    models = len(names) + 1 if how == "loo" else 2 ** len(names)
     try:
-        extra.left()
+        extra.left(TRUNK_SHARE + ARM_SHARE * models)
     except TimeIsUp as up:
         return [f"no attribution: {up.words}"]
     arms = _Arms(extra, np.asarray(mixture[: len(names)], dtype=np.float64), view)
@@ -353,12 +361,12 @@ def attribution(extra: Extra, mixture: Mixture, view: View, metric: Metric) -> l
             name: paired_difference(metric, y, arms.of(everyone), arms.of(everyone - {name}))
             for name in names
         }
-        unknown = [name for name, gap in gaps.items() if gap.outcome not in ("better", "worse", "the same")]
-        known = [name for name in names if len(unknown) <= _LISTED or name not in unknown]
-        notes += [without_source(metric, name, gaps[name]) for name in known]
-        if len(known) < len(names):
-            notes.append(f"of {len(unknown)} sources these rows cannot show whether one makes a difference")
-        return notes
+        for outcome, words in _MANY.items():
+            alike = [name for name, gap in gaps.items() if gap.outcome == outcome]
+            if len(alike) > _LISTED:
+                notes.append(words.format(count=len(alike)))
+                gaps = {name: gap for name, gap in gaps.items() if name not in alike}
+        return [*notes, *(without_source(metric, name, gap) for name, gap in gaps.items())]
     arms.train([some for some in _subsets(names) if some])
     worth = {some: -metric.signed(metric(y, arms.of(some))) for some in _subsets(names)}
     if not np.isfinite(list(worth.values())).all():

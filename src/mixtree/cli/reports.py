@@ -51,17 +51,21 @@ def mixture_words(weights: Mapping[str, float], *, digits: int = 3, least: float
     >>> mixture_words({"a": 0.25, "b": 0.75})
     'a 0.250, b 0.750'
     >>> mixture_words(dict.fromkeys("abcdefghij", 0.1), digits=2)
-    '0.10 for each of 10 sources'
+    '0.1 for each of 10 sources'
     """
-    shown = {name: weight for name, weight in weights.items() if weight >= least}
-    if len(shown) <= _LISTED:
-        return ", ".join(f"{name} {weight:.{digits}f}" for name, weight in shown.items())
-    if max(shown.values()) - min(shown.values()) < 10.0**-digits / 2 and len(shown) == len(weights):
-        return f"{min(shown.values()):.{digits}f} for each of {len(shown)} sources"
-    largest = sorted(weights, key=lambda name: -weights[name])[: _LISTED - 2]
-    rest = sum(weights.values()) - sum(weights[name] for name in largest)
-    first = ", ".join(f"{name} {weights[name]:.{digits}f}" for name in largest)
-    return f"{first}, {len(weights) - len(largest)} others {rest:.{digits}f} together"
+    some = {name: weight for name, weight in weights.items() if weight > 0.0}
+    if len(weights) <= _LISTED or len(some) <= 2:
+        shown = weights if len(weights) <= _LISTED else some
+        told = {name: weight for name, weight in shown.items() if weight >= least}
+        return ", ".join(f"{name} {weight:.{digits}f}" for name, weight in told.items())
+    if max(some.values()) - min(some.values()) <= 1e-6 * max(some.values()):
+        each = f"{min(some.values()):.{max(digits, 1)}g}"
+        return f"{each} for each of {len(some)} sources"
+    largest = sorted(some, key=lambda name: -some[name])[: _LISTED - 2]
+    first = ", ".join(f"{name} {some[name]:.{digits}f}" for name in largest)
+    others = len(some) - len(largest)
+    rest = sum(some.values()) - sum(some[name] for name in largest)
+    return f"{first}, {others} others {rest:.{digits}f} together" if others else first
 
 
 def _task(data: TableData) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 from scipy.special import bdtrc, gammaln
 from scipy.stats import hypergeom
 
@@ -30,7 +31,7 @@ class Unseen:
     classes: Index
     columns: Index
     usual: NDArray[np.float64]  # of these columns
-    seen: Index  # rows of the sources that have each of them, the classes first
+    each: Index  # (these, sources) rows that have them, the classes first
     where: Index  # one of those rows, counted over all sources; −1 where there is none
     rows: NDArray[np.float64]  # per source
     features: int
@@ -40,26 +41,34 @@ class Unseen:
     def fit(cls, rows: list[Rows], classes: int, *, most: int = _RARE) -> Unseen:
         """What these rows of the sources never show, or at most so many of them."""
         labels = np.concatenate([part.y for part in rows]) if classes else np.empty(0, dtype=np.int64)
-        counts, place = np.bincount(labels, minlength=classes), np.full(classes, -1)
+        place = np.full(classes, -1)
         place[labels] = np.arange(len(labels))
-        few = np.flatnonzero(counts <= most)
+        counts = np.zeros((classes, len(rows)), dtype=np.int64)
+        for number, part in enumerate(rows if classes else ()):
+            counts[:, number] = np.bincount(part.y, minlength=classes)
+        few = np.flatnonzero(counts.sum(axis=1) <= most)
         tables = [part.x for part in rows]
         found = _rare_sparse(tables, most) if hasattr(tables[0], "tocsr") else _rare(tables, most)
-        columns, usual, seen, where = found
+        columns, usual, each, where = found
         return cls(
             few,
             columns,
             usual,
-            np.concatenate([counts[few], seen]),
+            np.concatenate([counts[few], each]),
             np.concatenate([place[few], where]),
             np.array([len(part) for part in rows], dtype=np.float64),
             int(tables[0].shape[1]),
             most,
         )
 
+    @property
+    def seen(self) -> Index:
+        """Rows of the sources that have each of them."""
+        return np.asarray(self.each.sum(axis=1))
+
     def __bool__(self) -> bool:
-        """Whether there is anything that a target could have and no source has."""
-        return bool((self.seen == 0).any())
+        """Whether there is anything that a target could have and the sources hardly ever have."""
+        return bool(len(self.each))
 
     def others(self) -> Index | None:
         """The columns that are none of these; None if all are, or if there are none of them."""
@@ -74,7 +83,8 @@ class Unseen:
         """Chance that as much is the target's alone, if the sources' rows were as likely to have it.
 
         Among thousands of rare values some are the target's alone by accident: what few rows of all have, the
-        sources' and the target's together, is compared with what is only in the target.
+        sources' and the target's together, is compared with what is only in the target. And what the sources
+        rarely have may be common in the target.
         """
         has = self._rare(target)
         times, n = np.bincount(has.indices, minlength=has.shape[1]), len(target)
@@ -87,7 +97,23 @@ class Unseen:
             else self._shared(has, alone & (times == often), times, int(often), n, others)
             for often in found
         ]
-        return min(1.0, len(chances) * min(chances)) if chances else 1.0
+        chances.append(self._more(times, n))
+        return min(1.0, len(chances) * min(chances))
+
+    def _more(self, times: Index, n: int) -> float:
+        """Whether the target has one of them more often than the source that has it most often.
+
+        As often as that one a mixture has it at the most, whatever its weights.
+        """
+        shares = self.each / self.rows
+        most = shares.argmax(axis=1)
+        rows, there = self.rows[most], self.each[np.arange(len(most)), most]
+        often = np.flatnonzero((there > 0) & (times > n * shares.max(axis=1)))
+        if not len(often):
+            return 1.0
+        all_rows, have = (rows + n).astype(np.int64), there + times
+        chances = hypergeom.sf(times[often] - 1, all_rows[often], have[often], n)
+        return min(1.0, len(self.each) * float(chances.min()))
 
     def _once(
         self, has: sparse.csr_array, mine: NDArray[np.bool_], times: Index, alpha: Mixture, others: float
@@ -112,8 +138,11 @@ class Unseen:
         others: float,
     ) -> float:
         """Of the values that so many rows have: how many have them in the target alone."""
-        by_column = has[:, mine].tocsc()
-        groups = len({part.tobytes() for part in np.split(by_column.indices, by_column.indptr[1:-1])})
+        # Values that share rows are one event: a few odd rows may have many rare values in common.
+        links = has[:, mine]
+        blocks: list[list[Any]] = [[None, links], [links.T, None]]
+        graph: Any = sparse.block_array(blocks)
+        groups = connected_components(graph, directed=False)[0] - (n - len(np.unique(links.nonzero()[0])))
         both = self.seen + times == often
         also = int(np.count_nonzero(both & ~mine)) if often <= self.most else self.features
         chosen = gammaln(n + 1.0) - gammaln(n - often + 1.0)
@@ -123,9 +152,10 @@ class Unseen:
     def _rare(self, target: Rows) -> sparse.csr_array:
         """Which rows of the target have which of the rare classes and values."""
         of_y = sparse.csr_array(np.asarray(target.y)[:, None] == self.classes)
-        x = target.x[:, self.columns]
+        x = target.x.tocsr() if hasattr(target.x, "tocsr") else target.x
+        x = x[:, self.columns]
         if hasattr(x, "tocsr") and not self.usual.any():
-            of_x = sparse.csr_array(x != 0)
+            of_x = sparse.csr_array(_as_csr(x) != 0)
         else:
             of_x = sparse.csr_array(_differs(_dense(x), self.usual))
         return sparse.csr_array(sparse.hstack([of_y, of_x]))
@@ -137,42 +167,55 @@ def _differs(table: NDArray[Any], usual: NDArray[np.float64]) -> NDArray[np.bool
 
 def _rare(tables: list[Any], most: int) -> tuple[Index, NDArray[np.float64], Index, Index]:
     """Columns that are mostly the same: which, what they mostly are, rows that differ, one such row."""
-    each = -(-_FIRST // len(tables))
-    sample = np.sort(np.vstack([np.asarray(table[:each], dtype=np.float64) for table in tables]), axis=0)
+    first = -(-_FIRST // len(tables))
+    sample = np.sort(np.vstack([np.asarray(table[:first], dtype=np.float64) for table in tables]), axis=0)
     usual = sample[len(sample) // 2]
     columns, start = np.arange(len(usual)), 0
-    seen, where = np.zeros(len(usual), dtype=np.int64), np.full(len(usual), -1)
-    for table in tables:
-        for block in [slice(each), *(slice(a, a + _BLOCK) for a in range(each, len(table), _BLOCK))]:
+    each, where = np.zeros((len(usual), len(tables)), dtype=np.int64), np.full(len(usual), -1)
+    for number, table in enumerate(tables):
+        for block in [slice(first), *(slice(a, a + _BLOCK) for a in range(first, len(table), _BLOCK))]:
             differ = _differs(np.asarray(table[block][:, columns]), usual[columns])
-            seen[columns] += differ.sum(axis=0)
+            each[columns, number] += differ.sum(axis=0)
             row, column = differ.nonzero()
             where[columns[column]] = start + (block.start or 0) + row
-            columns = columns[seen[columns] <= most]
+            columns = columns[each[columns].sum(axis=1) <= most]
             if not len(columns):
                 break
         start += len(table)
-    return columns, usual[columns], seen[columns], where[columns]
+    return columns, usual[columns], each[columns], where[columns]
 
 
 def _rare_sparse(tables: list[Any], most: int) -> tuple[Index, NDArray[np.float64], Index, Index]:
-    """The same of CSR tables, whose columns are mostly 0; or the same number in every row."""
+    """The same of sparse tables, whose columns are mostly 0; or the same number in every row."""
+    tables = [_as_csr(table) for table in tables]
     width, total = tables[0].shape[1], sum(table.shape[0] for table in tables)
-    seen = np.zeros(width, dtype=np.int64)
-    for table in tables:
-        seen += np.bincount(table.indices[table.data != 0], minlength=width)
+    each = np.zeros((width, len(tables)), dtype=np.int64)
+    for number, table in enumerate(tables):
+        each[:, number] = np.bincount(table.indices[table.data != 0], minlength=width)
     usual, where, start = np.zeros(width), np.full(width, -1), 0
-    for column in np.flatnonzero(seen == total):
+    full = np.flatnonzero(each.sum(axis=1) == total)
+    first = _dense(tables[0][:_FIRST][:, full])  # most vary within a few rows
+    for column in full[(first == first[:1]).all(axis=0)]:
         values = np.concatenate([_dense(table[:, [column]]).ravel() for table in tables])
         if (values == values[0]).all():
-            usual[column], seen[column] = values[0], 0
+            usual[column], each[column] = values[0], 0
+    seen = each.sum(axis=1)
     few = (seen > 0) & (seen <= most)
     for table in tables:
         entries = np.flatnonzero(few[table.indices] & (table.data != 0))
         where[table.indices[entries]] = start + np.searchsorted(table.indptr, entries, side="right") - 1
         start += table.shape[0]
     columns = np.flatnonzero(seen <= most)
-    return columns, usual[columns], seen[columns], where[columns]
+    return columns, usual[columns], each[columns], where[columns]
+
+
+def _as_csr(table: Any) -> Any:
+    """CSR in which an entry stands once."""
+    table = table.tocsr()
+    if not table.has_canonical_format:
+        table = table.copy()
+        table.sum_duplicates()
+    return table
 
 
 def single_valued(tables: list[NDArray[Any]], *, tolerance: float = 0.0) -> Index:
