@@ -103,6 +103,16 @@ def test_pandas_polars_numpy_and_sparse_agree(problem):
     assert thin.predict_proba(sparse.csr_array(x)).shape == (len(x), 2)
 
 
+@pytest.mark.parametrize("estimator", ["linear", "xgboost", "lightgbm"])
+def test_rows_are_predicted_alike_in_any_form(problem, estimator):
+    x, y, source = flat(problem)
+    x = np.where(np.abs(x) < 1.0, 0.0, x)
+    options = {"budget": 40, "reference": "none", "random_state": 0}
+    for fitted, other in ((sparse.csr_array(x), x), (x, sparse.csr_array(x))):
+        model = MixtureClassifier(estimator, **options).fit(fitted, y, source=source)
+        np.testing.assert_allclose(model.predict_proba(other), model.predict_proba(fitted), rtol=1e-5)
+
+
 def test_sparse_rows_stay_sparse_when_predicting(monkeypatch):
     rng = np.random.default_rng(0)
     x = sparse.random_array((300, 2_000), density=0.005, format="csr", rng=rng)

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import train_test_split
@@ -184,11 +185,9 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             told = "no rows of a target were given (X_val, y_val): rows of the sources stand in for them"
             self.verdict_ = replace(result.verdict, warnings=(*result.verdict.warnings, told))
         # The model alone is kept: the training rows do not travel with the estimator.
+        self._sparse = hasattr(validation.x, "tocsr")
         blank = Sources.blank(
-            sources.names,
-            features=sources.features,
-            classes=sources.classes,
-            sparse=hasattr(validation.x, "tocsr"),
+            sources.names, features=sources.features, classes=sources.classes, sparse=self._sparse
         )
         model = ModelOptions(lr=self.lr, batch_size=prepared.chosen.batch_size)
         self._predictor = make_trainer(self.estimator, blank, model)
@@ -331,7 +330,12 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _scores(self, X: Any) -> NDArray[Any]:
         check_is_fitted(self)
-        x = self._features(self._read_more(X))
+        X = self._read_more(X)
+        if hasattr(X, "tocsr") and not self._sparse:
+            X = X.toarray()
+        x = self._features(X)
+        if self._sparse and not hasattr(x, "tocsr"):  # to some models what is not stored is missing, not 0
+            x = csr_array(x)
         predictor: Any = self._predictor
         return np.asarray(predictor.predict(self._state, x), dtype=np.float64)
 
