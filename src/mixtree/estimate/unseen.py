@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -173,11 +174,13 @@ def _rare(tables: list[Any], most: int) -> tuple[Index, NDArray[np.float64], Ind
     columns, start = np.arange(len(usual)), 0
     each, where = np.zeros((len(usual), len(tables)), dtype=np.int64), np.full(len(usual), -1)
     for number, table in enumerate(tables):
-        for block in [slice(first), *(slice(a, a + _BLOCK) for a in range(first, len(table), _BLOCK))]:
+        # Short blocks first: a column that varies is not looked at for long.
+        ends = [first, first + 2 * most, *range(first + 2 * most + _BLOCK, len(table) + _BLOCK, _BLOCK)]
+        for block in [slice(a, b) for a, b in pairwise([0, *ends]) if a < len(table)]:
             differ = _differs(np.asarray(table[block][:, columns]), usual[columns])
             each[columns, number] += differ.sum(axis=0)
             row, column = differ.nonzero()
-            where[columns[column]] = start + (block.start or 0) + row
+            where[columns[column]] = start + block.start + row
             columns = columns[each[columns].sum(axis=1) <= most]
             if not len(columns):
                 break
