@@ -306,3 +306,12 @@ def test_a_reference_is_not_begun_that_would_take_too_long(problem):
     with pytest.raises(TimeIsUp):
         limit.left(500)
     assert TimeLimit.after(result, 0.0, None) is None
+
+
+def test_a_reference_that_was_cut_off_is_charged_and_not_compared(problem, monkeypatch):
+    cut = SimpleNamespace(reason="the time limit was reached", spent={"root": 7})
+    monkeypatch.setattr("mixtree.references.run", lambda *args, **options: cut)
+    extra = extra_of(problem)
+    found, notes = references(extra, View(problem.test, True), choose=LOG_LOSS)
+    assert found == {} and notes == ["not compared with uniform: the time limit leaves no time"]
+    assert extra.spent == {"uniform": 7}

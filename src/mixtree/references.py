@@ -101,9 +101,10 @@ class Extra:
         """Seconds of the time limit; raises if they are too few to train as the study did, so many times."""
         return None if self.limit is None else self.limit.left(int(budgets * self.budget))
 
-    def run(self, search: Search, trainer: Any, **how: Any) -> Result[Any]:
-        """A whole study, or TimeIsUp."""
+    def run(self, search: Search, trainer: Any, *, purpose: str, **how: Any) -> Result[Any]:
+        """A whole study, charged; or TimeIsUp."""
         result = run(search, trainer, listeners=self.listeners, time_limit=self.left(), **how)
+        self.charge(purpose, sum(result.spent.values()))
         if result.reason != FINISHED:
             raise TimeIsUp
         return result
@@ -146,11 +147,11 @@ class Extra:
                 seed=seed,
                 init_seed=base,
                 study=f"reference {purpose}",
+                purpose=purpose,
             )
         except TrainingError:  # it diverged: that is its score
             self.charge(purpose, self.budget)
             return float("inf"), self.nothing(rows)
-        self.charge(purpose, sum(result.spent.values()))
         return result.value, self.own_units(trainer, result.state, rows)
 
     def trainer(self, sources: Sources) -> Any:
@@ -320,11 +321,11 @@ def nested_predictions(extra: Extra, folds: NDArray[np.intp]) -> Floats:
                 seed=options.seed,
                 objective=own.objective,
                 study=f"nested fold {fold + 1}",
+                purpose="nested folds",
             )
         except TrainingError:  # every model of this fold diverged: its rows have no prediction
             extra.charge("nested folds", extra.budget)
             continue
-        extra.charge("nested folds", sum(result.spent.values()))
         out[held] = extra.own_units(trainer, result.state, rows.take(held))
     return out
 
