@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import issparse
 
@@ -595,6 +595,11 @@ def _quoted(cell: str) -> str:
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(csv_files(), csv_files(), st.booleans())
+@example(
+    b's,y,b,a\np,0,"2024-01-05",1\np,1,"",2',
+    b's,y,a,b\np,0,1,"2024-01-05"',
+    False,
+)  # one date: no part of it varies
 def test_any_files_are_prepared_or_refused_in_words(train: bytes, val: bytes, split: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
         paths = Path(name) / "train.csv", Path(name) / "val.csv"

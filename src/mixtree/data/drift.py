@@ -54,6 +54,8 @@ def _words(column: Column, values: pl.Series, centre: Numbers, scale: Numbers) -
             np.abs(part.to_numpy() - middle) / wide
             for part, middle, wide in zip(numbers_of(column, known), centre, scale, strict=True)
         ]
+        if not gaps:  # a date of which no part varies
+            return
         far = np.max(gaps, axis=0) > _DEVIATIONS
         if far.sum() >= _FAR * len(values):
             yield (
