@@ -20,8 +20,8 @@ from mixtree.estimate.hull import _Distance, hull_prepared
 from mixtree.estimate.likelihood import em
 from mixtree.estimate.matching import match_prepared
 from mixtree.estimate.moments import prepare
+from mixtree.estimate.rare import RareValues
 from mixtree.estimate.solve import intervals, on_simplex
-from mixtree.estimate.unseen import Unseen
 from mixtree.simplex import uniform_mixture
 
 ESTIMATORS = [match_moments, maximum_likelihood]
@@ -463,9 +463,9 @@ def test_rare_values_that_only_the_target_has_by_chance_do_not_put_it_outside() 
         rng = np.random.default_rng(seed)
         parts = [Rows(levels(rng, 500), rng.integers(0, 2, 500)) for _ in range(3)]
         target = Rows(levels(rng, 300), rng.integers(0, 2, 300))
-        unseen = Unseen.fit(parts, 2)
-        some += unseen.count(target) > 10
-        chances.append(unseen.p(target, uniform_mixture(3)))
+        rare = RareValues.fit(parts, 2)
+        some += rare.count(target) > 10
+        chances.append(rare.p(target, uniform_mixture(3)))
     assert some == 60
     assert sum(p <= 0.05 for p in chances) <= binom.isf(0.001, 60, 0.05)
     assert sum(p <= 0.5 for p in chances) <= binom.isf(0.001, 60, 0.5)
@@ -479,22 +479,20 @@ def test_what_many_target_rows_alone_have_is_found_among_rare_values(often: int)
     new = np.flatnonzero(sum(part.x.sum(axis=0) for part in parts) == 0)
     for number in range(120 // often):  # 120 rows have values of which no source has any
         x[number * often : (number + 1) * often, new[number]] = 1.0
-    unseen = Unseen.fit(parts, 2)
-    assert unseen.p(Rows(x.tocsr(), y), uniform_mixture(3)) < 1e-3
-    assert unseen.count(Rows(x.tocsr(), y)) >= 120
-    dense = Unseen.fit([Rows(part.x.toarray(), part.y) for part in parts], 2)
-    assert dense.p(Rows(x.toarray(), y), uniform_mixture(3)) == unseen.p(
-        Rows(x.tocsr(), y), uniform_mixture(3)
-    )
-    assert np.array_equal(dense.columns, unseen.columns) and np.array_equal(dense.seen, unseen.seen)
+    rare = RareValues.fit(parts, 2)
+    assert rare.p(Rows(x.tocsr(), y), uniform_mixture(3)) < 1e-3
+    assert rare.count(Rows(x.tocsr(), y)) >= 120
+    dense = RareValues.fit([Rows(part.x.toarray(), part.y) for part in parts], 2)
+    assert dense.p(Rows(x.toarray(), y), uniform_mixture(3)) == rare.p(Rows(x.tocsr(), y), uniform_mixture(3))
+    assert np.array_equal(dense.columns, rare.columns) and np.array_equal(dense.seen, rare.seen)
 
 
 def test_a_weight_on_small_sources_makes_rare_values_weaker_evidence() -> None:
     rng = np.random.default_rng(0)
     parts = [Rows(levels(rng, size), rng.integers(0, 2, size)) for size in (5_000, 60)]
     target = Rows(levels(rng, 100), np.full(100, 2))  # a class that no source has
-    unseen = Unseen.fit(parts, 3)
-    assert unseen.p(target, np.array([1.0, 0.0])) < unseen.p(target, np.array([0.0, 1.0])) < 1e-6
+    rare = RareValues.fit(parts, 3)
+    assert rare.p(target, np.array([1.0, 0.0])) < rare.p(target, np.array([0.0, 1.0])) < 1e-6
 
 
 def with_rare_columns(rng: np.random.Generator, counts: Any) -> Rows:
@@ -539,11 +537,15 @@ def test_what_the_sources_rarely_have_and_the_target_often_is_outside() -> None:
     assert hull_test(Sources(("a", "b", "c"), parts, target, 2)).inside is not False
     target.x[:30, 9] = 1.0
     assert hull_test(Sources(("a", "b", "c"), parts, target, 2)).inside is False
-    for form in (scipy.sparse.csc_array, scipy.sparse.coo_array, scipy.sparse.csr_matrix):
-        rows = tuple(Rows(form(part.x), part.y) for part in parts)
-        unseen = Unseen.fit(list(rows), 2)
-        assert unseen.seen.tolist() == Unseen.fit(list(parts), 2).seen.tolist()
-        assert unseen.p(Rows(form(target.x), target.y), uniform_mixture(3)) < 1e-6
+    for form in (scipy.sparse.csc_array, scipy.sparse.coo_matrix, scipy.sparse.csr_matrix):
+        thin = {name: (form(part.x), part.y) for name, part in zip("abc", parts, strict=True)}
+        some = thin | {"b": (parts[1].x, parts[1].y)}  # one of them dense
+        for tables in (thin, some):
+            sources = Sources.from_dict(tables, (form(target.x), target.y), classes=2)
+            rare = RareValues.fit(list(sources.rows), 2)
+            assert rare.seen.tolist() == RareValues.fit(list(parts), 2).seen.tolist()
+            assert rare.p(sources.validation, uniform_mixture(3)) < 1e-6
+            assert hull_test(sources).inside is False
 
 
 def test_a_few_odd_rows_with_much_in_common_are_one_event() -> None:
@@ -552,7 +554,7 @@ def test_a_few_odd_rows_with_much_in_common_are_one_event() -> None:
     wide = [Rows(np.hstack([part.x, np.zeros((200, 20))]), part.y) for part in parts]
     x = np.hstack([rng.standard_normal((100, 3)), np.zeros((100, 20))])
     x[:2, 3:] = 1.0  # two rows that share twenty values
-    p = Unseen.fit(wide, 2).p(Rows(x, rng.integers(0, 2, 100)), uniform_mixture(2))
+    p = RareValues.fit(wide, 2).p(Rows(x, rng.integers(0, 2, 100)), uniform_mixture(2))
     assert p > 0.01  # as likely as that two rows of 500 are the target's
 
 
@@ -562,7 +564,7 @@ def test_all_rows_of_a_source_are_asked_what_they_have() -> None:
     x[:, :3] = rng.standard_normal((30_000, 3))
     x[-1, 3] = 1.0  # in one row of many
     sources = Sources.from_dict({"a": (x, y)}, (x[:200].copy(), y[:200]), classes=2)
-    assert prepare(sources, rows=800).unseen.seen.tolist() == [1]
+    assert prepare(sources, rows=800).rare.seen.tolist() == [1]
 
 
 def test_a_source_of_a_few_rows_is_not_enough_to_reject() -> None:

@@ -27,6 +27,7 @@ from mixtree.simplex import Mixture, uniform_mixture
 from mixtree.study import Result, run
 from mixtree.trainer import Job
 from mixtree.verdict import out_of_fold, paired_difference, shapley, without_source
+from mixtree.verdict.mixture import NAMED
 from mixtree.verdict.words import VALIDATION, number
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-_LISTED = 6  # sources that are spoken of one by one
 _MANY = {
     "the same": "{count} sources have no weight in the mixture: without one of them nothing changes",
     "not distinguishable": "of {count} sources these rows cannot show whether one makes a difference",
@@ -364,7 +364,7 @@ def attribution(extra: Extra, mixture: Mixture, view: View, metric: Metric) -> l
         }
         for outcome, words in _MANY.items():
             alike = [name for name, gap in gaps.items() if gap.outcome == outcome]
-            if len(alike) > _LISTED:
+            if len(alike) > NAMED:
                 notes.append(words.format(count=len(alike)))
                 gaps = {name: gap for name, gap in gaps.items() if name not in alike}
         return [*notes, *(without_source(metric, name, gap) for name, gap in gaps.items())]

@@ -94,7 +94,8 @@ class Sources:
     def index(self, name: str) -> int:
         """Position of the source of this name."""
         if name not in self.names:
-            raise DataError(f"unknown source {name!r}; the sources are {', '.join(map(repr, self.names))}")
+            some = ", ".join(map(repr, self.names[:20])) + (" …" if len(self.names) > 20 else "")
+            raise DataError(f"unknown source {name!r}; the sources are {some}")
         return self.names.index(name)
 
 
@@ -115,7 +116,7 @@ def _as_rows(part: tuple[Any, Any] | Rows, where: str) -> Rows:
         raise DataError(f"{where}: give (x, y), features and labels; got {type(part).__name__}")
     x, y = part
     try:
-        return Rows(x if hasattr(x, "tocsr") else np.asarray(x), np.asarray(y))
+        return Rows(x.tocsr() if hasattr(x, "tocsr") else np.asarray(x), np.asarray(y))
     except ValueError as error:  # rows of different lengths
         raise DataError(f"{where}: features must be a table (rows × columns): {error}") from error
 

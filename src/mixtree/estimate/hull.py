@@ -108,10 +108,10 @@ def hull_prepared(
     # Rounding must not tell 0 from 0, should nothing vary.
     p = float((1 + np.count_nonzero(simulated >= statistic - 1e-9)) / (repetitions + 1))
     strange = 0
-    if prepared.unseen:
+    if prepared.rare:
         # Two tests, and a tenth of the level for the second: it has power without end where it has any.
-        strange = prepared.unseen.count(target)
-        p = min(1.0, p / 0.9, 10.0 * prepared.unseen.p(target, alpha))
+        strange = prepared.rare.count(target)
+        p = min(1.0, p / 0.9, 10.0 * prepared.rare.p(target, alpha))
     thin = _thin(prepared, alpha, equations.n)
     inside: bool | None = False if p <= level and not thin else None
     power, needed = None, None
@@ -300,8 +300,8 @@ def _targets_outside(
 
 def _thin(prepared: Prepared, alpha: Mixture, n: float) -> bool:
     """Whether much of the noise is that of sources with so few rows that it is hardly known itself."""
-    noise = alpha**2 / prepared.unseen.rows
-    return bool(noise[prepared.unseen.rows < THIN].sum() > 0.1 * (1.0 / n + noise.sum()))
+    noise = alpha**2 / prepared.rare.rows
+    return bool(noise[prepared.rare.rows < THIN].sum() > 0.1 * (1.0 / n + noise.sum()))
 
 
 def _words(

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import InputError
 from mixtree.estimate.directions import find_directions
+from mixtree.estimate.rare import RareValues, single_valued
 from mixtree.estimate.solve import Equations, Floats, Solution, Summary, solve, summarise
-from mixtree.estimate.unseen import Unseen, single_valued
 
 _MOMENTS = 120
 _CLASSES = 10  # indicators of at most so many classes: those whose shares differ most between the sources
@@ -146,7 +146,7 @@ class Prepared:
     varies: bool  # whether any does
     tables: list[Floats]  # their values, one table per source
     shares: list[Floats]  # row weights that sum to 1, one list per source
-    unseen: Unseen
+    rare: RareValues
     steady: bool
     """Whether the noise of every function's mean is known: none hangs on a few rows with a rare value."""
 
@@ -178,7 +178,7 @@ class Prepared:
         """What a reader should know about the sources."""
         thin = [
             f"{name} ({size})"
-            for name, size in zip(names, self.unseen.rows.astype(int), strict=True)
+            for name, size in zip(names, self.rare.rows.astype(int), strict=True)
             if size < THIN
         ]
         return (f"too few rows to rely on the intervals: {', '.join(thin)}",) if thin else ()
@@ -231,10 +231,9 @@ def prepare(
     limit = moments or _limit([len(part) for part in parts])
     looked_at, total = sum(map(len, parts)), int(sources.sizes.sum())
     least = min(_STEADY, _SHARE * looked_at)
-    unseen = Unseen.fit(list(sources.rows), sources.classes, most=int(least * total / looked_at))
-    rare = unseen.classes if steady else None
-    labels = Labels.fit(parts, sources.classes, rare) if joint else None
-    used_columns = unseen.others() if steady else None
+    rare = RareValues.fit(list(sources.rows), sources.classes, most=int(least * total / looked_at))
+    labels = Labels.fit(parts, sources.classes, rare.classes if steady else None) if joint else None
+    used_columns = rare.others() if steady else None
     features = sources.features if used_columns is None else len(used_columns)
     of_y = 0 if labels is None else len(labels)
     keep = max(1, (limit - of_y) // (1 + of_y))
@@ -255,8 +254,8 @@ def prepare(
     shares = [share_of(part) for part in parts]
     if not used.all():
         tables = [table[:, used] for table in tables]
-    known = steady or not (len(unseen.columns) or len(unseen.classes))
-    return Prepared(basis, used, varies, tables, shares, unseen, known)
+    known = steady or not (len(rare.columns) or len(rare.classes))
+    return Prepared(basis, used, varies, tables, shares, rare, known)
 
 
 def _some(count: int, most: int, rng: np.random.Generator, *, quick: bool) -> NDArray[np.int64]:

@@ -17,7 +17,9 @@ from mixtree.simplex import Mixture
 NOTHING = 0.05
 """A source whose weight is surely below this adds nothing to the target."""
 
-_FEW = 6  # sources that are named one by one
+NAMED = 6
+"""Sources that are spoken of one by one; of more it is said how many they are."""
+
 _APART = 2.0  # the split between interchangeable sources is this much less known than their sum
 _UNKNOWN = 0.25  # standard deviation of the split from which it is as good as unknown
 
@@ -154,7 +156,7 @@ def _notes(
         notes.append(f"{_listed(group)} are interchangeable: these rows know their sum, not the split")
     if not explained:  # what a source weighs in the nearest mixture says nothing about its worth then
         return tuple(notes)
-    if len(nothing) > _FEW:
+    if len(nothing) > NAMED:
         most = max(rows[name].high for name in nothing)
         notes.append(
             f"{_listed(nothing)} add nothing: the weight of each in the target is below {most:.3f}; they can "
@@ -167,20 +169,20 @@ def _notes(
         )
     odd = {name: max(each.low - each.weight, each.weight - each.high) for name, each in rows.items()}
     others = [name for name in known if odd[name] > 0.005]  # else they are shown as the same
-    for name in sorted(others, key=lambda name: -odd[name])[:_FEW] if len(others) > _FEW else others:
+    for name in sorted(others, key=lambda name: -odd[name])[:NAMED] if len(others) > NAMED else others:
         each = rows[name]
         notes.append(
             f"{name} was trained with weight {each.weight:.2f}, but the target's rows say "
             f"{each.low:.2f} to {each.high:.2f} if a mixture explains them"
         )
-    if len(others) > _FEW:
-        notes.append(f"the same holds, by less, for {len(others) - _FEW} more sources")
+    if len(others) > NAMED:
+        notes.append(f"the same holds, by less, for {len(others) - NAMED} more sources")
     return tuple(notes)
 
 
 def _listed(names: Sequence[str]) -> str:
     """All of a few names, of many the first."""
-    if len(names) <= _FEW:
+    if len(names) <= NAMED:
         return " and ".join(names)
     return f"{len(names)} sources ({', '.join(names[:3])} …)"
 

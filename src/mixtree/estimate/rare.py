@@ -1,4 +1,4 @@
-"""Values that no source has: a target that has them is outside the hull, whatever its means."""
+"""Values that no source has, or hardly ever: a target that often has them is outside the hull."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Index = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Unseen:
+class RareValues:
     """Classes and values of columns that the sources have in no row, or in a few.
 
     A value is "not what this column mostly is": in a column of ones and zeros mostly 0, a one.
@@ -39,7 +39,7 @@ class Unseen:
     most: int  # rows of the sources that have one of these
 
     @classmethod
-    def fit(cls, rows: list[Rows], classes: int, *, most: int = _RARE) -> Unseen:
+    def fit(cls, rows: list[Rows], classes: int, *, most: int = _RARE) -> RareValues:
         """What these rows of the sources never show, or at most so many of them."""
         labels = np.concatenate([part.y for part in rows]) if classes else np.empty(0, dtype=np.int64)
         place = np.full(classes, -1)
@@ -49,8 +49,8 @@ class Unseen:
             counts[:, number] = np.bincount(part.y, minlength=classes)
         few = np.flatnonzero(counts.sum(axis=1) <= most)
         tables = [part.x for part in rows]
-        found = _rare_sparse(tables, most) if hasattr(tables[0], "tocsr") else _rare(tables, most)
-        columns, usual, each, where = found
+        thin = any(hasattr(table, "tocsr") for table in tables)
+        columns, usual, each, where = (_rare_sparse if thin else _rare_dense)(tables, most)
         return cls(
             few,
             columns,
@@ -78,7 +78,7 @@ class Unseen:
 
     def count(self, target: Rows) -> int:
         """Rows of the target with a class or a value that no source has."""
-        return len(np.unique(self._rare(target)[:, self.seen == 0].nonzero()[0]))
+        return len(np.unique(self._had_by(target)[:, self.seen == 0].nonzero()[0]))
 
     def p(self, target: Rows, alpha: Mixture) -> float:
         """Chance that as much is the target's alone, if the sources' rows were as likely to have it.
@@ -87,7 +87,7 @@ class Unseen:
         sources' and the target's together, is compared with what is only in the target. And what the sources
         rarely have may be common in the target.
         """
-        has = self._rare(target)
+        has = self._had_by(target)
         times, n = np.bincount(has.indices, minlength=has.shape[1]), len(target)
         others = 1.0 / float(alpha**2 @ (1.0 / self.rows))
         alone = (self.seen == 0) & (times > 0)
@@ -150,11 +150,10 @@ class Unseen:
         chance = float(np.exp(chosen - gammaln(others + n + 1.0) + gammaln(others + n - often + 1.0)))
         return float(bdtrc(groups - 1, groups + also, chance))
 
-    def _rare(self, target: Rows) -> sparse.csr_array:
+    def _had_by(self, target: Rows) -> sparse.csr_array:
         """Which rows of the target have which of the rare classes and values."""
         of_y = sparse.csr_array(np.asarray(target.y)[:, None] == self.classes)
-        x = target.x.tocsr() if hasattr(target.x, "tocsr") else target.x
-        x = x[:, self.columns]
+        x = target.x[:, self.columns]
         if hasattr(x, "tocsr") and not self.usual.any():
             of_x = sparse.csr_array(_as_csr(x) != 0)
         else:
@@ -166,7 +165,7 @@ def _differs(table: NDArray[Any], usual: NDArray[np.float64]) -> NDArray[np.bool
     return np.asarray(np.abs(table - usual) > 1e-6 * (1.0 + np.abs(usual)))
 
 
-def _rare(tables: list[Any], most: int) -> tuple[Index, NDArray[np.float64], Index, Index]:
+def _rare_dense(tables: list[Any], most: int) -> tuple[Index, NDArray[np.float64], Index, Index]:
     """Columns that are mostly the same: which, what they mostly are, rows that differ, one such row."""
     first = -(-_FIRST // len(tables))
     sample = np.sort(np.vstack([np.asarray(table[:first], dtype=np.float64) for table in tables]), axis=0)
@@ -213,8 +212,8 @@ def _rare_sparse(tables: list[Any], most: int) -> tuple[Index, NDArray[np.float6
 
 
 def _as_csr(table: Any) -> Any:
-    """CSR in which an entry stands once."""
-    table = table.tocsr()
+    """CSR in which an entry stands once, of whatever it is."""
+    table = sparse.csr_array(table)
     if not table.has_canonical_format:
         table = table.copy()
         table.sum_duplicates()
