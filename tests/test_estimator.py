@@ -135,6 +135,14 @@ def test_tables_with_text_columns_are_encoded(frame):
     assert model.score(table, y) > 0.95
 
 
+@pytest.mark.parametrize("estimator", ["lightgbm", "xgboost"])
+def test_boosted_trees_are_pickled(problem, estimator):
+    x, y, source = flat(problem)
+    model = MixtureClassifier(estimator, budget=40, reference="none").fit(x, y, source=source)
+    again = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(again.predict_proba(problem.test.x), model.predict_proba(problem.test.x))
+
+
 def test_pickle_clone_and_no_training_rows_inside(problem):
     model = fitted(problem)
     data = pickle.dumps(model)
@@ -144,6 +152,14 @@ def test_pickle_clone_and_no_training_rows_inside(problem):
         clone(model).predict(problem.test.x)
     large = synthetic(rows=20_000, validation=150, test=10, seed=3)
     assert len(pickle.dumps(fitted(large))) < 2 * len(data)
+
+
+def test_a_time_limit_ends_the_study(problem):
+    model = fitted(problem, time_limit=1e-6)
+    assert sum(model.spent_.values()) < 300
+    assert any("time" in each for each in (*model.verdict_.notes, *model.verdict_.warnings))
+    with pytest.raises(InputError, match="time limit"):
+        fitted(problem, time_limit=-1.0)
 
 
 def test_pipeline_and_grid_search(problem):

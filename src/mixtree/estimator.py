@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,6 +30,7 @@ from mixtree.fitting import FitOptions, Prepared, prepare
 from mixtree.judging import judged
 from mixtree.metrics import Metric, class_names
 from mixtree.models import ModelOptions, make_trainer
+from mixtree.references import TimeLimit
 from mixtree.study import opened, run
 from mixtree.tree import Tree
 from mixtree.verdict import no_verdict
@@ -64,6 +66,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         storage: Any = None,
         study: str = "fit",
         workers: int = 1,
+        time_limit: float | None = None,
         random_state: Any = 0,
     ) -> None:
         self.estimator = estimator
@@ -87,6 +90,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         self.storage = storage
         self.study = study
         self.workers = workers
+        self.time_limit = time_limit
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, *, source: Any = None, X_val: Any = None, y_val: Any = None) -> Self:
@@ -155,6 +159,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _run(self, prepared: Prepared, copies: tuple[str, ...], *, stand_in: bool) -> None:
         seed, sources = prepared.options.seed, prepared.given
+        started = time.monotonic()
         with opened(self.storage, kept=prepared.keep_predictions) as place:
             result = run(
                 prepared.search,
@@ -164,9 +169,13 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
                 study=self.study,
                 objective=prepared.objective,
                 workers=self.workers,
+                time_limit=self.time_limit,
                 keep_predictions=prepared.keep_predictions,
             )
-            result = judged(prepared, result, scale=self._label_scale(), storage=place, warnings=copies)
+            limit = TimeLimit.after(result, started, self.time_limit)
+            result = judged(
+                prepared, result, scale=self._label_scale(), storage=place, limit=limit, warnings=copies
+            )
         trainer: Any = prepared.trainer
         metric, validation = prepared.chosen.metric, prepared.sources.validation
         self.mixture_ = result.weights

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 
 import numpy as np
@@ -236,3 +237,12 @@ def test_describe_is_plain_data(kind):
 def test_nothing_is_printed(kind, capfd):
     after(make(kind, sample_size=3), 2)
     assert capfd.readouterr() == ("", "")
+
+
+@both
+@pytest.mark.parametrize("classes", [0, 3])
+def test_a_pickled_trainer_goes_on_like_the_original(kind, classes):
+    trainer = make(kind, problem(classes), RANDOM[kind], learning_rate=0.3, replacement=False)
+    copy = pickle.loads(pickle.dumps(trainer))
+    assert copy.describe() == trainer.describe()
+    assert after(copy, steps=3).model == after(trainer, steps=3).model

@@ -23,6 +23,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -80,6 +81,12 @@ class _BoostingTrainer(ABC):
         # The target's rows come last: source K+1, drawn only by mixtures that give it weight.
         self.rows = stacked((*sources.rows, sources.validation))
         self.sampler = Sampler([*sources.sizes, len(sources.validation)], replacement=replacement)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Made anew from its arguments: the library and its table of bins cannot be pickled."""
+        options = {"learning_rate": self.lr, "sample_size": self.sample_size}
+        how = partial(type(self), replacement=self.sampler.replacement, **options)
+        return how, (self.sources, self.params)
 
     def _check(self) -> None:
         if not (np.isfinite(self.lr) and self.lr > 0):
