@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -469,6 +470,34 @@ def test_rare_values_that_only_the_target_has_by_chance_do_not_put_it_outside() 
     assert some == 60
     assert sum(p <= 0.05 for p in chances) <= binom.isf(0.001, 60, 0.05)
     assert sum(p <= 0.5 for p in chances) <= binom.isf(0.001, 60, 0.5)
+
+
+def written_thrice(sources: Sources) -> Sources:
+    rng = np.random.default_rng(0)
+    places = [rng.permutation(np.tile(np.arange(size), 3)) for size in sources.sizes]
+    return replace(sources, rows=tuple(map(Rows.take, sources.rows, places)))
+
+
+def test_copies_do_not_make_the_rare_values_of_a_target_strange() -> None:
+    """In the sources every value stands in three rows or in none; the target has some that stand in one."""
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+
+        def draw(rows: int, rng: np.random.Generator = rng) -> Rows:
+            x = scipy.sparse.hstack([rng.standard_normal((rows, 2)), levels(rng, rows)], format="csr")
+            return Rows(x, rng.integers(0, 2, rows))
+
+        sources = Sources(("a", "b"), (draw(500), draw(500)), draw(300), 2)
+        assert hull_test(written_thrice(sources)).p > 0.05
+
+
+def test_copies_do_not_make_the_mixture_better_known() -> None:
+    once = synthetic(rows=400, validation=400, test=1, seed=2).sources
+    one, three = match_moments(once), match_moments(written_thrice(once))
+    assert three.high - three.low == pytest.approx(one.high - one.low, rel=0.15)
+    known = "rows that repeat others of their source say nothing new: "
+    assert any(note.startswith(known) and "(800)" in note for note in three.notes)
+    assert not any(note.startswith(known) for note in one.notes)
 
 
 @pytest.mark.parametrize("often", [1, 2, 30])

@@ -8,7 +8,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from mixtree import fit
-from mixtree.data.copies import copied, without_copies
+from mixtree.data.copies import copied, weighed, without_copies
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.synthetic import synthetic
 
@@ -98,3 +98,30 @@ def test_a_held_out_row_has_no_copy_among_those_that_chose() -> None:
     assert alone is not None
     assert verdict.warnings[0].startswith("240 of 320 validation rows are copies")
     assert verdict.score == alone.score
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_copies_in_a_source_are_the_weight_of_one_row(sparse: bool) -> None:
+    given = sources()
+    first, *others = given.rows
+    again = joined(first, first.take(np.repeat(np.arange(40), 2)))
+    if sparse:
+        again, *others = (Rows(csr_array(each.x), each.y) for each in (again, *others))
+    twice = replace(given, rows=(again, *others))
+    found = weighed(twice, twice.rows)
+    assert np.array_equal(found.rows[0].y, first.y)
+    assert np.array_equal(found.rows[0].weights, np.where(np.arange(len(first)) < 40, 3.0, 1.0))
+    assert found.rows[1:] == twice.rows[1:]
+    assert weighed(given, given.rows) is given
+
+
+def test_rows_of_a_source_that_are_alike_by_chance_stay() -> None:
+    def rounded(rows: Rows) -> Rows:
+        return Rows(np.round(rows.x[:, :3]).clip(-1, 1), rows.y)
+
+    given = sources()
+    coarse = replace(given, rows=tuple(map(rounded, given.rows)), validation=rounded(given.validation))
+    assert weighed(coarse, coarse.rows) is coarse
+    # Even where the label follows from the features: other sources have the same rows.
+    sure = replace(coarse, rows=tuple(Rows(part.x, (part.x[:, 0] > 0).astype(int)) for part in coarse.rows))
+    assert len(weighed(sure, sure.rows).rows[0]) > 0.9 * len(sure.rows[0])

@@ -17,6 +17,7 @@ _PAIRS, _FEWER = 5, 0.1
 """Pairs with different labels that chance must lead to expect, and the share of them that is still none."""
 
 _BLOCK = 10_000  # rows at a time
+_COLUMNS = 32  # looked at to see whether two rows can be the same
 
 
 def without_copies(sources: Sources, test: Rows | None) -> tuple[Sources, Rows | None, tuple[str, ...]]:
@@ -42,6 +43,48 @@ def without_copies(sources: Sources, test: Rows | None) -> tuple[Sources, Rows |
             )
             test = None if known.all() else test.take(np.flatnonzero(~known))
     return sources, test, tuple(told)
+
+
+def weighed(sources: Sources, sample: Sequence[Rows]) -> Sources:
+    """The same sources, copies in one of them as the weight of a single row, if a sample of its rows has any.
+
+    To train on they are the same. To say how sure something is they are not: a table that was written twice
+    does not hold twice as many people. Rows that other sources or the target have too are alike by chance.
+    """
+    if not any(map(_twins, sample)):
+        return sources
+
+    def others(rows: Sequence[Rows], place: int) -> list[Rows]:
+        return [*rows[:place], *rows[place + 1 :], sources.validation]
+
+    found = [
+        _merged(rows, others(sources.rows, place)) if copied(few, others(sample, place)).any() else rows
+        for place, (few, rows) in enumerate(zip(sample, sources.rows, strict=True))
+    ]
+    if all(new is old for new, old in zip(found, sources.rows, strict=True)):
+        return sources
+    return replace(sources, rows=tuple(found))
+
+
+def _twins(rows: Rows) -> bool:
+    """Whether two rows may be the same, by a random direction of a few columns."""
+    x: Any = rows.x[:, :_COLUMNS]
+    direction = np.random.default_rng(0).standard_normal(x.shape[1])
+    along = np.sort(x @ direction)
+    return bool((np.diff(along) <= 1e-12 * np.abs(along).max(initial=0.0)).any())
+
+
+def _merged(rows: Rows, others: Sequence[Rows]) -> Rows:
+    repeats = copied(rows, others)
+    if not repeats.any():
+        return rows
+    first: dict[_Key, int] = {}
+    home = np.array([first.setdefault(key, place) for place, key in enumerate(_keys(rows))])
+    once = np.where(repeats, home, np.arange(len(home)))
+    weight = np.zeros(len(home))
+    np.add.at(weight, once, rows.weights)
+    kept = np.flatnonzero(~repeats)
+    return Rows(rows.x[kept], rows.y[kept], weight[kept])
 
 
 def copied(rows: Rows, sources: Sequence[Rows], *, within: Rows | None = None) -> NDArray[np.bool_]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mixtree.data.copies import weighed
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import InputError
 from mixtree.estimate.directions import find_directions
@@ -149,6 +150,8 @@ class Prepared:
     rare: RareValues
     steady: bool
     """Whether the noise of every function's mean is known: none hangs on a few rows with a rare value."""
+    copies: NDArray[np.int64]
+    """Rows per source that repeat others of it."""
 
     @cached_property
     def whole(self) -> Summary:
@@ -181,7 +184,11 @@ class Prepared:
             for name, size in zip(names, self.rare.rows.astype(int), strict=True)
             if size < THIN
         ]
-        return (f"too few rows to rely on the intervals: {', '.join(thin)}",) if thin else ()
+        told = [f"too few rows to rely on the intervals: {', '.join(thin)}"] if thin else []
+        if self.copies.any():
+            where = [f"{name} ({count:,})" for name, count in zip(names, self.copies, strict=True) if count]
+            told.append(f"rows that repeat others of their source say nothing new: {', '.join(where)}")
+        return tuple(told)
 
     def table(self, rows: Rows) -> Floats:
         """The functions' values on these rows."""
@@ -227,7 +234,10 @@ def prepare(
     rng = np.random.default_rng(np.random.SeedSequence(seed))
     wanted = max(_FEWEST, min(_ROWS, _TOTAL // len(sources)))
     cap = rows or max(wanted, min(5 * len(sources.validation), 4 * _ROWS))
-    parts = [part.take(_some(len(part), cap, rng, quick=rows is not None)) for part in sources.rows]
+    parts = _drawn(sources, cap, rng, quick=rows is not None)
+    given, sources = sources, weighed(sources, parts)
+    if sources is not given:
+        parts = _drawn(sources, cap, rng, quick=rows is not None)
     limit = moments or _limit([len(part) for part in parts])
     looked_at, total = sum(map(len, parts)), int(sources.sizes.sum())
     least = min(_STEADY, _SHARE * looked_at)
@@ -255,14 +265,19 @@ def prepare(
     if not used.all():
         tables = [table[:, used] for table in tables]
     known = steady or not (len(rare.columns) or len(rare.classes))
-    return Prepared(basis, used, varies, tables, shares, rare, known)
+    return Prepared(basis, used, varies, tables, shares, rare, known, given.sizes - sources.sizes)
 
 
-def _some(count: int, most: int, rng: np.random.Generator, *, quick: bool) -> NDArray[np.int64]:
-    """Positions of at most so many of the rows, in random order; quick: not by way of all of them."""
-    if quick and count > most:
-        return np.asarray(rng.choice(count, most, replace=False))
-    return np.asarray(rng.permutation(count)[:most])
+def _drawn(sources: Sources, most: int, rng: np.random.Generator, *, quick: bool) -> list[Rows]:
+    """At most so many rows of every source, in random order; quick: not by way of all of them."""
+    return [
+        part.take(
+            rng.choice(len(part), most, replace=False)
+            if quick and len(part) > most
+            else rng.permutation(len(part))[:most]
+        )
+        for part in sources.rows
+    ]
 
 
 def _split(rows: list[Rows]) -> tuple[list[Rows], list[Rows]]:

@@ -84,8 +84,12 @@ class _BoostingTrainer(ABC):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Made anew from its arguments: the library and its table of bins cannot be pickled."""
-        options = {"learning_rate": self.lr, "sample_size": self.sample_size}
-        how = partial(type(self), replacement=self.sampler.replacement, **options)
+        how = partial(
+            type(self),
+            learning_rate=self.lr,
+            sample_size=self.sample_size,
+            replacement=self.sampler.replacement,
+        )
         return how, (self.sources, self.params)
 
     def _check(self) -> None:
