@@ -17,7 +17,7 @@ import os
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -351,6 +351,26 @@ def rare(repetitions: int) -> Iterator[Cell]:
         yield Cell("hull", what, n, rejected, repetitions, "false alarms")
 
 
+def repeated(repetitions: int) -> Iterator[Cell]:
+    """As in a fit, of sources that were enlarged: 1,200 rows each, drawn from 600 with replacement."""
+    for n in ROWS:
+        rejected = hits = joint = 0
+        for number in range(repetitions):
+            rng = stream("repeated", n, number)
+            problem = synthetic(rows=600, validation=n, test=1, seed=int(rng.integers(2**31)))
+            parts = tuple(part.take(rng.integers(600, size=1_200)) for part in problem.sources.rows)
+            test, estimate = about_target(replace(problem.sources, rows=parts), seed=number)
+            rejected += test.inside is False
+            assert estimate is not None and problem.alpha is not None
+            source = number % len(problem.alpha)
+            hits += bool(estimate.low[source] <= problem.alpha[source] <= estimate.high[source])
+            joint += estimate.contains(problem.alpha)
+        where = "in a fit, copies among the rows"
+        yield Cell("hull", f"rejected, target inside, {where}", n, rejected, repetitions, "false alarms")
+        yield Cell("mixture", f"one weight, 2 classes, {where}", n, hits, repetitions)
+        yield Cell("mixture", f"joint region, 2 classes, {where}", n, joint, repetitions)
+
+
 # ------------------------------------------------------------------------------------ the choice of the model
 
 
@@ -539,6 +559,7 @@ PARTS: dict[str, Callable[[int], Iterator[Cell]]] = {
     "thinned": thinned,
     "crowded": crowded,
     "rare": rare,
+    "repeated": repeated,
     "equals": equals,
     "bias": bias,
     "policies": policies,
