@@ -190,8 +190,9 @@ def told_by(problem, value_of, budget=400):
     while asked := search.ask():
         trials += asked
         for trial in asked:
-            value = value_of(trial)
-            share = np.full(len(y), np.exp(-value) if np.isfinite(value) else 0.5)
+            losses = value_of(trial)  # one, or every row's
+            value = float(np.mean(losses))
+            share = np.zeros(len(y)) + (np.exp(-losses) if np.isfinite(value) else 0.5)
             predictions = np.where(y[:, None] == np.arange(2), share[:, None], 1 - share[:, None])
             search.tell(trial, Evaluation(value, 0.001, predictions if problem.sources.classes else None))
     return trials, search
@@ -283,3 +284,67 @@ def test_rows_of_a_target_that_contradicts_the_sources_are_learned_at_the_usual_
     assert {node.lr_scale for node in target} <= {1.0, 0.1}
     assert result.verdict is not None
     assert result.verdict.score.value > 0.75  # 0.5 and less at the step size that suits the sources
+
+
+def better_by(rows, errors):
+    """What each row gains, with a mean of so many of its standard errors."""
+    noise = np.random.default_rng(0).standard_normal(rows)
+    return (noise - noise.mean()) / noise.std(ddof=1) + errors / np.sqrt(rows)
+
+
+@pytest.mark.parametrize(
+    ("errors", "outside", "tuned"),
+    [(1.0, False, False), (1.0, True, True), (2.5, False, True), (0.3, True, False)],
+)
+def test_what_may_be_chance_is_enough_only_where_the_target_is_unlike_the_sources(errors, outside, tuned):
+    """The benefit of tuning in standard errors, and whether a mixture of the sources explains the target."""
+    hull = "outside" if outside else "inside"
+    problem = synthetic(hull=hull, rows=800, validation=300, test=1, seed=7)
+    gain = 0.1 * better_by(300, errors)
+
+    def losses(trial):
+        return 0.8 - gain if trial.phase in ("target folds", "target") else 0.8
+
+    _, search = told_by(problem, losses, budget=1000)
+    assert (search.best().phase == "target") == tuned
+    assert ("which may be chance" in search.notes[-1]) == (not tuned)
+
+
+@pytest.mark.parametrize(("errors", "kept"), [(0.5, True), (-1.5, True), (-3.0, False)])
+def test_a_commit_that_is_surely_worse_is_taken_back(inside, errors, kept):
+    gain = 0.05 * better_by(200, errors)
+
+    def losses(trial):
+        return 0.8 - gain if trial.phase in ("commit", "decay") else 0.8
+
+    _, search = told_by(inside, losses)
+    assert ("commit" in [node.phase for node in search.tree.lineage(search.best().path)]) == kept
+    assert any("the long training made it worse" in note for note in search.notes) == (not kept)
+
+
+def test_after_a_commit_that_explodes_what_is_left_is_trained_with_smaller_steps(inside):
+    def losses(trial):
+        return np.inf if trial.phase == "commit" and trial.lr_scale == 1.0 else 0.5
+
+    trials, search = told_by(inside, losses)
+    commits = [trial for trial in trials if trial.phase == "commit"]
+    assert [trial.lr_scale for trial in commits] == [1.0, 0.3]
+    assert commits[0].path[:-1] == commits[1].path[:-1]
+    assert "commit" in [node.phase for node in search.tree.lineage(search.best().path)]
+    assert sum(trial.steps for trial in trials) <= 400
+
+
+@pytest.mark.parametrize(("last", "path"), [(0.45, (0, 0, 10, 11)), (0.49, (0, 0))])
+def test_a_raised_budget_does_not_go_on_from_a_commit_that_was_taken_back(inside, last, path):
+    search = make_search("auto", setting(inside, 900))
+    mixture = np.array([1 / 3, 1 / 3, 1 / 3, 0, 0])
+    values = {(0,): ("step size", 20, 0.6), (0, 0): ("trunk", 80, 0.46)}
+    values |= {(0, 0, 10): ("commit", 300, 0.6), (0, 0, 10, 11): ("decay", 100, last)}
+    search.adopt(
+        [
+            Node(where, mixture, steps, value, 0.01, 1.0, phase)
+            for where, (phase, steps, value) in values.items()
+        ]
+    )
+    found = search.ask()[0].path[:-1]
+    assert found == path

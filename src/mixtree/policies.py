@@ -32,6 +32,7 @@ MIXTURES = {
 }
 TARGET_PHASES = ("target folds", "target")
 LEAST_BUDGET = 60
+_HULL_ROWS = 1_500  # of a source, where the hull test is asked
 LEAST_TARGET_ROWS = 20
 """With fewer validation rows a benefit of training on them cannot be told from noise."""
 
@@ -60,10 +61,16 @@ class AutoOptions:
     """Of the budget, for each mixture in the race."""
     decay_share: float = 0.25
     """Of what is left after the race, at a tenth of the step size."""
+    commit_errors: float = 2.0
+    """The commit with its decayed end is taken back if it worsens the loss by this many standard errors."""
     target_grid: tuple[float, ...] = (0.005, 0.01, 0.02, 0.04, 0.07)
     """Of the budget: how long a model may be tuned on the target's rows. Each length is tried on folds."""
-    target_errors: float = 0.5
-    """Tuning must lower the cross-fitted loss by this many standard errors."""
+    target_errors: tuple[float, float] = (0.5, 1.5)
+    """Tuning must lower the cross-fitted loss by this many standard errors: where the hull test finds that no
+    mixture of the sources is like the target, and where it does not. By chance the best of some lengths is
+    better by one standard error, and each tuning in vain costs a little."""
+    target_level: float = 0.2
+    """Of that hull test."""
     target_veto: float = 1.0
     """And it must not worsen the cross-fitted metric by more than this many."""
 
@@ -178,10 +185,14 @@ class Auto(Scripted):
 
     def _longest_trained(self) -> tuple[Node, Mixture]:
         """The adopted model with most steps behind it, none of them on the target's rows, and its mixture."""
+        gone = {node.path[:-1] for node in self._adopted.values() if self._taken_back(node)}
         usable = [
             node
             for node in self._adopted.values()
-            if self.may_return(node) and not node.diverged and not self._ruined(node)
+            if self.may_return(node)
+            and not node.diverged
+            and not self._ruined(node)
+            and node.path not in gone
         ]
         if not usable:
             raise TrainingError(ALL_DIVERGED)
@@ -194,11 +205,19 @@ class Auto(Scripted):
         for before, now in pairwise(self.tree.lineage(node.path)):
             limit = _far(before.value)
             if _scale_of(now) > 1.0:
-                errors = [each.standard_error for each in (before, now) if isfinite(each.standard_error)]
-                limit = min(limit, self.options.worse_errors * max(errors, default=0.0))
-            if now.value - before.value > limit:
+                limit = min(limit, self.options.worse_errors * _larger_error(before, now))
+            if now.value - before.value > limit or self._taken_back(now):
                 return True
         return False
+
+    def _taken_back(self, node: Node) -> bool:
+        """Whether it is the end of an adopted commit that made things worse."""
+        last = self.tree.lineage(node.path)[-3:]
+        if [each.phase for each in last[1:]] != ["commit", "decay"]:
+            return False
+        start, _, end = last
+        error = _larger_error(start, end)
+        return error > 0.0 and end.value - start.value > self.options.commit_errors * error
 
     def _plain(self) -> Script:
         last = self.left // 2
@@ -336,8 +355,14 @@ class Auto(Scripted):
             if self._blown(told[path], self._known(node)):
                 self.notes.append(f"{phase} made it much worse: the model before it is kept")
                 self._scale *= 0.3
+                if phase == "commit":  # what is left for the end is all there is now
+                    return (yield from self._commit(start, mixture, last))
                 continue
             node = told[path].node
+        gap, error, _ = self._worsening(self._known(start), self._known(node))
+        if error > 0.0 and gap > self.options.commit_errors * error:
+            self.notes.append("the long training made it worse: the model before it is kept")
+            return start
         return node
 
     # -- the target's own rows ----------------------------------------------------------------------------
@@ -371,7 +396,7 @@ class Auto(Scripted):
             benefit = self._benefit(held, start, now)
             if benefit.gain > best.gain:
                 best, helpful, twins = benefit, len(pieces), now
-        if helpful and best.gain > self.options.target_errors * best.error:
+        if helpful and self._convincing(best):
             tuned = yield from self._tune(model, pieces[:helpful])
             # On the very rows that it was trained on it cannot be worse, unless its steps were too large.
             if self._worsening(self._known(model), self._known(tuned))[0] <= 0.0:
@@ -385,6 +410,11 @@ class Auto(Scripted):
                 self.unseen = put_together(held, [twin.predictions for twin in twins])
                 return tuned
             self.notes.append("target rows: training on all of them made the model worse; it was undone")
+        elif helpful:
+            self.notes.append(
+                "target rows: not trained on; it lowers the loss of target rows held back by "
+                f"{best.gain:.3g} ± {best.error:.2g}, which may be chance"
+            )
         else:
             self.notes.append(
                 "target rows: not trained on; it would not lower the loss of target rows held back"
@@ -454,6 +484,31 @@ class Auto(Scripted):
         if worse or not isfinite(loss.mean()):
             return NO_BENEFIT
         return Benefit(float(loss.mean()), _combined(loss_error))
+
+    def _convincing(self, benefit: Benefit) -> bool:
+        """Whether so much is no chance; where the target is unlike the sources less is enough."""
+        few, many = (errors * benefit.error for errors in self.options.target_errors)
+        return benefit.gain > many or (benefit.gain > few and self._outside())
+
+    def _outside(self) -> bool:
+        """Whether the target is unlike every mixture of the sources, as far as its rows can tell."""
+        from mixtree.estimate.hull import hull_prepared
+        from mixtree.estimate.moments import MOST_SOURCES, prepare
+
+        data, matching = self.setting.data, self.matching
+        assert data is not None
+        if len(data) > MOST_SOURCES:
+            return True
+        prepared = None if matching is None else matching.prepared
+        target: Any = data.validation
+        if matching is None or prepared is None or not prepared.steady:
+            prepared = prepare(data, rows=_HULL_ROWS, steady=True)
+        elif matching.target is not None:
+            target = matching.target
+        level = self.options.target_level
+        return hull_prepared(
+            prepared, target, level=level, repetitions=99, rows=_HULL_ROWS, look_outside=False
+        ).p <= level  # fmt: skip
 
     def _gains(
         self, old: Told, new: Told, rows: NDArray[np.intp] | slice
@@ -573,6 +628,12 @@ def settling(steps: int) -> list[tuple[int, float]]:
 def _scale_of(node: Node) -> float:
     """The step size of a node, before it was decayed."""
     return node.lr_scale / (DECAY_RATE if node.phase == "decay" else 1.0)
+
+
+def _larger_error(one: Node, two: Node) -> float:
+    """Of the two values; 0 where neither is known."""
+    errors = (one.standard_error, two.standard_error)
+    return max((error for error in errors if isfinite(error)), default=0.0)
 
 
 def _far(value: float) -> float:

@@ -35,9 +35,12 @@ CHOICES: dict[str, dict[str, Any]] = {
     "race of 6 % per mixture": {"arm_share": 0.06},
     "a tenth decayed": {"decay_share": 0.10},
     "half decayed": {"decay_share": 0.50},
+    "a commit is kept though it made things worse": {"commit_errors": 1e9},
+    "a commit is taken back if worse by one standard error": {"commit_errors": 1.0},
     NEVER: {},
     "at most 2 % on the target's rows": {"target_grid": (0.005, 0.01, 0.02)},
-    "target rows if better by one standard error": {"target_errors": 1.0},
+    "target rows if better by half a standard error, wherever the target is": {"target_errors": (0.5, 0.5)},
+    "target rows if better by 1.5 standard errors, wherever the target is": {"target_errors": (1.5, 1.5)},
     "no veto of the metric": {"target_veto": 1e9},
     "veto if the metric is worse at all": {"target_veto": 0.0},
 }
