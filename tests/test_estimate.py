@@ -472,6 +472,17 @@ def test_rare_values_that_only_the_target_has_by_chance_do_not_put_it_outside() 
     assert sum(p <= 0.5 for p in chances) <= binom.isf(0.001, 60, 0.5)
 
 
+def test_images_are_tables_of_their_numbers() -> None:
+    flat = synthetic(rows=300, validation=100, features=12, test=1, seed=3).sources
+
+    def image(rows: Rows) -> Rows:
+        return Rows(rows.x.reshape(-1, 3, 2, 2), rows.y)
+
+    given = replace(flat, rows=tuple(map(image, flat.rows)), validation=image(flat.validation))
+    assert np.array_equal(match_moments(given).alpha, match_moments(flat).alpha)
+    assert hull_test(given).p == hull_test(flat).p
+
+
 def written_thrice(sources: Sources) -> Sources:
     rng = np.random.default_rng(0)
     places = [rng.permutation(np.tile(np.arange(size), 3)) for size in sources.sizes]

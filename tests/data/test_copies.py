@@ -115,6 +115,61 @@ def test_copies_in_a_source_are_the_weight_of_one_row(sparse: bool) -> None:
     assert weighed(given, given.rows) is given
 
 
+def test_equal_rows_are_equal_in_any_form() -> None:
+    """Types of numbers, the order of entries, zeros that are stored: none of it makes a row another one."""
+    given = sources()
+    x = np.round(given.rows[0].x[:30]) - 0.0
+    csr = csr_array(x)
+    backwards = csr_array(
+        (csr.data[::-1], csr.indices[::-1], len(csr.data) - csr.indptr[::-1]), shape=csr.shape
+    )[::-1]
+    stored = csr_array(x + 100.0)
+    stored.data -= 100.0
+    wide = csr_array((csr.data, csr.indices.astype(np.int64), csr.indptr.astype(np.int64)), shape=csr.shape)
+    forms = [
+        x.astype(np.float32),
+        x.astype(np.int16),
+        np.negative(-x),
+        csr,
+        backwards,
+        stored,
+        wide,
+        x.reshape(30, -1, 2),
+    ]
+    labels = np.arange(30)
+    for form in forms:
+        rows, kept = Rows(form, labels), Rows(x, labels)
+        assert copied(rows, given.rows[1:], within=kept).all()
+
+
+def test_a_few_rows_with_nothing_in_them_do_not_hide_copies() -> None:
+    """Empty texts are alike by chance, with any label; what was written twice is a copy all the same."""
+    given = sources()
+    first = given.rows[0]
+    empty = Rows(np.zeros((20, first.x.shape[1])), np.arange(20) % 2)
+    twice = replace(given, rows=(joined(first, first, empty), *given.rows[1:]))
+    found = weighed(twice, twice.rows).rows[0]
+    assert len(found) == len(first) + 20
+    assert found.weights.tolist() == [2.0] * len(first) + [1.0] * 20
+
+
+def test_what_much_of_a_source_is_is_no_copy() -> None:
+    given = sources()
+    first = given.rows[0]
+    often = Rows(np.full((200, first.x.shape[1]), 7.0), np.zeros(200, dtype=int))
+    twice = replace(given, rows=(joined(first, first, often), *given.rows[1:]))
+    found = weighed(twice, twice.rows).rows[0]
+    assert len(found) == len(first) + 200
+
+
+def test_copies_in_a_large_source_are_found_by_a_few_of_its_rows() -> None:
+    random = np.random.default_rng(0)
+    rows = Rows(random.standard_normal((60_000, 2)), random.integers(2, size=60_000))
+    few = replace(sources(), names=("a",), rows=(joined(rows, rows),), validation=rows.take(np.arange(50)))
+    sample = [few.rows[0].take(random.choice(120_000, 500, replace=False))]
+    assert len(weighed(few, sample).rows[0]) == 60_050
+
+
 def test_rows_of_a_source_that_are_alike_by_chance_stay() -> None:
     def rounded(rows: Rows) -> Rows:
         return Rows(np.round(rows.x[:, :3]).clip(-1, 1), rows.y)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import replace
-from itertools import pairwise
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mixtree.data.sources import Rows, Sources
+from mixtree.data.sources import Rows, Sources, as_csr
 
-_PAIRS, _FEWER = 5, 0.1
-"""Pairs with different labels that chance must lead to expect, and the share of them that is still none."""
+_LEAST, _FEWER = 10, 0.1
+"""Rows that chance must lead to expect among others of the same features and another label, and the share of
+them that is still none."""
 
+_OFTEN, _SHARE = 20, 0.01  # a row that stands more often in a source, and so large a share of it, is a value
 _BLOCK = 10_000  # rows at a time
 _COLUMNS = 32  # looked at to see whether two rows can be the same
+_SOME = 10.0  # times the root of a source's rows: so many of them hold some copies, if every row has one
+
+Numbers = NDArray[np.uint64]
+Mask = NDArray[np.bool_]
 
 
 def without_copies(sources: Sources, test: Rows | None) -> tuple[Sources, Rows | None, tuple[str, ...]]:
@@ -45,102 +49,139 @@ def without_copies(sources: Sources, test: Rows | None) -> tuple[Sources, Rows |
     return sources, test, tuple(told)
 
 
+def copied(rows: Rows, sources: Sequence[Rows], *, within: Rows | None = None) -> Mask:
+    """Which rows repeat one of ``within``, or an earlier one of their own; those alike by chance do not."""
+    keys = _Keys.of(rows)
+    repeats = _repeats(keys, None if within is None else _Keys.of(within))
+    if repeats.any():
+        repeats &= ~np.isin(keys.rows, np.concatenate([_Keys.of(source).rows for source in sources]))
+    return repeats
+
+
 def weighed(sources: Sources, sample: Sequence[Rows]) -> Sources:
     """The same sources, copies in one of them as the weight of a single row, if a sample of its rows has any.
 
     To train on they are the same. To say how sure something is they are not: a table that was written twice
-    does not hold twice as many people. Rows that other sources or the target have too are alike by chance.
+    does not hold twice as many people. Rows that other sources or the target have too are alike by chance,
+    and so is what a hundredth of a source is.
     """
-    if not any(map(_twins, sample)):
+    if not any(map(_has_copies, sources.rows, sample)):
         return sources
-
-    def others(rows: Sequence[Rows], place: int) -> list[Rows]:
-        return [*rows[:place], *rows[place + 1 :], sources.validation]
-
-    found = [
-        _merged(rows, others(sources.rows, place)) if copied(few, others(sample, place)).any() else rows
-        for place, (few, rows) in enumerate(zip(sample, sources.rows, strict=True))
-    ]
+    keys = [_Keys.of(rows) for rows in (*sources.rows, sources.validation)]
+    known, places = np.unique(np.concatenate([np.unique(each.rows) for each in keys]), return_counts=True)
+    alone = known[places == 1]
+    found = tuple(_merged(*each, alone) for each in zip(sources.rows, keys[:-1], strict=True))
     if all(new is old for new, old in zip(found, sources.rows, strict=True)):
         return sources
-    return replace(sources, rows=tuple(found))
+    return replace(sources, rows=found)
 
 
-def _twins(rows: Rows) -> bool:
-    """Whether two rows may be the same, by a random direction of a few columns."""
-    x: Any = rows.x[:, :_COLUMNS]
-    direction = np.random.default_rng(0).standard_normal(x.shape[1])
-    along = np.sort(x @ direction)
-    return bool((np.diff(along) <= 1e-12 * np.abs(along).max(initial=0.0)).any())
-
-
-def _merged(rows: Rows, others: Sequence[Rows]) -> Rows:
-    repeats = copied(rows, others)
+def _merged(rows: Rows, keys: _Keys, alone: Numbers) -> Rows:
+    """The rows without copies, which are a weight now; of those that stand in no other place (sorted)."""
+    repeats = _repeats(keys)
+    place = np.searchsorted(alone, keys.rows[repeats])
+    repeats[repeats] = alone.take(place, mode="clip") == keys.rows[repeats] if len(alone) else False
+    _, first, home, times = np.unique(keys.rows, return_index=True, return_inverse=True, return_counts=True)
+    repeats &= times[home] <= max(_OFTEN, _SHARE * len(rows))
     if not repeats.any():
         return rows
-    first: dict[_Key, int] = {}
-    home = np.array([first.setdefault(key, place) for place, key in enumerate(_keys(rows))])
-    once = np.where(repeats, home, np.arange(len(home)))
-    weight = np.zeros(len(home))
-    np.add.at(weight, once, rows.weights)
+    weight = np.zeros(len(rows))
+    np.add.at(weight, np.where(repeats, first[home], np.arange(len(rows))), rows.weights)
     kept = np.flatnonzero(~repeats)
     return Rows(rows.x[kept], rows.y[kept], weight[kept])
 
 
-def copied(rows: Rows, sources: Sequence[Rows], *, within: Rows | None = None) -> NDArray[np.bool_]:
-    """Which rows repeat one of ``within``, or an earlier one of their own; those alike by chance do not."""
-    keys = list(_keys(rows))
-    copies = np.zeros(len(keys), dtype=np.bool_)
-    others = None if within is None else list(_keys(within))
-    seen = set(others or ())
-    for place, key in enumerate(keys):
-        copies[place] = key in seen
-        if others is None:
-            seen.add(key)
-    if not copies.any() or _alike_by_chance(keys, others):
-        return np.zeros_like(copies)
-    wanted = {key for key, copy in zip(keys, copies, strict=True) if copy}
-    wanted.difference_update(key for source in sources for key in _keys(source))
-    return np.array([copy and key in wanted for key, copy in zip(keys, copies, strict=True)], dtype=np.bool_)
+def _has_copies(rows: Rows, sample: Rows) -> bool:
+    """Whether there are copies in the sample; of a large source in some more rows."""
+    if (some := min(int(_SOME * np.sqrt(len(rows))), len(rows))) > len(sample):
+        sample = rows.take(np.random.default_rng(0).choice(len(rows), some, replace=False))
+    return _twins(sample) and bool(_repeats(_Keys.of(sample)).any())
 
 
-_Key = tuple[int, float]
+def _twins(rows: Rows) -> bool:
+    """Whether two rows may be the same, by a random direction of a few columns."""
+    x: Any = rows.x if hasattr(rows.x, "tocsr") else rows.x.reshape(len(rows), -1)
+    x = x[:, :_COLUMNS]
+    along = np.sort(x @ np.random.default_rng(0).standard_normal(x.shape[1]))
+    return bool((np.diff(along) <= 1e-12 * np.abs(along).max(initial=0.0)).any())
 
 
-def _alike_by_chance(rows: list[_Key], others: list[_Key] | None) -> bool:
-    """Whether rows of the same features have different labels about as often as any two rows."""
-    features, labels = (
-        _pairs([key[part] for key in rows], None if others is None else [key[part] for key in others])
-        for part in (0, 1)
-    )
-    same, count = _pairs(rows, others), len(rows)
-    total = count * (count - 1) // 2 if others is None else count * len(others)
-    by_chance = features * (1.0 - labels / total)
-    return by_chance < _PAIRS or features - same > _FEWER * by_chance
+# --------------------------------------------------------------------------------------------- equal or alike
 
 
-def _pairs(rows: Sequence[Hashable], others: Sequence[Hashable] | None) -> int:
-    """How many pairs are equal: of two of the rows, or of one of them and one of the others."""
-    counts = Counter(rows)
+@dataclass(frozen=True, eq=False, slots=True)
+class _Keys:
+    """A number for every row's features, one for the whole row, and its label."""
+
+    features: Numbers
+    rows: Numbers
+    labels: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, rows: Rows) -> _Keys:
+        """Of dense and sparse rows alike, whatever the type of their numbers."""
+        features, labels = _numbers(rows.x), np.asarray(rows.y, dtype=np.float64)
+        return cls(features, features * _odd(2)[0] + _spread(labels) * _odd(2)[1], labels)
+
+    def __add__(self, more: _Keys) -> _Keys:
+        return _Keys(
+            np.concatenate([self.features, more.features]),
+            np.concatenate([self.rows, more.rows]),
+            np.concatenate([self.labels, more.labels]),
+        )
+
+
+def _repeats(keys: _Keys, others: _Keys | None = None) -> Mask:
+    """Which rows repeat one of the others, or an earlier one of their own, and not by chance.
+
+    Rows of the same features with different labels are alike by chance. If there are about as many of those
+    as labels drawn at random would give, all are.
+    """
+    count = len(keys.rows)
     if others is None:
-        return sum(count * (count - 1) // 2 for count in counts.values())
-    return sum(counts[key] * count for key, count in Counter(others).items())
+        repeats = np.ones(count, dtype=np.bool_)
+        repeats[np.unique(keys.rows, return_index=True)[1]] = False
+    else:
+        repeats = np.isin(keys.rows, others.rows)
+    if not repeats.any():
+        return repeats
+    both = keys if others is None else keys + others
+    _, group, sizes = np.unique(both.features, return_inverse=True, return_counts=True)
+    kinds = np.bincount(group[np.unique(both.rows, return_index=True)[1]])
+    mine = np.bincount(group[:count], minlength=len(sizes))
+    met = sizes > 1 if others is None else (mine > 0) & (mine < sizes)
+    shares = np.unique(both.labels, return_counts=True)[1] / len(both.labels)
+    chance = {size: size * (1.0 - (shares**size).sum()) for size in np.unique(sizes[met]).tolist()}
+    expected = sum(chance[size] for size in sizes[met].tolist())
+    if expected < _LEAST or sizes[met & (kinds > 1)].sum() > _FEWER * expected:
+        return np.zeros_like(repeats)
+    return np.asarray(repeats & (kinds[group[:count]] == 1))
 
 
-def _keys(rows: Rows) -> Iterator[_Key]:
-    """A hash of every row's features, and its label."""
-    x: Any = rows.x.tocsr() if hasattr(rows.x, "tocsr") else rows.x
-    labels = np.asarray(rows.y, dtype=np.float64)
-    for start in range(0, len(labels), _BLOCK):
-        part = x[start : start + _BLOCK]
-        yield from zip(_hashes(part), labels[start : start + _BLOCK].tolist(), strict=True)
-
-
-def _hashes(x: Any) -> Iterator[int]:
+def _numbers(x: Any) -> Numbers:
+    """A number for every row, the same for equal rows: a sum over the columns of what is not 0."""
     if hasattr(x, "tocsr"):
-        for first, last in pairwise(x.indptr):
-            yield hash(x.indices[first:last].tobytes() + x.data[first:last].tobytes())
-        return
-    table = np.ascontiguousarray(x)
-    width, text = table.itemsize * (table.size // max(1, len(table))), table.tobytes()
-    yield from (hash(text[place * width : (place + 1) * width]) for place in range(len(table)))
+        table = as_csr(x)
+        each = _spread(table.data) * _odd(table.shape[1])[table.indices]
+        total = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(each, dtype=np.uint64)])
+        return np.asarray(total[table.indptr[1:]] - total[table.indptr[:-1]])
+    table = x.reshape(len(x), -1)
+    odd = _odd(table.shape[1])
+    blocks = [table[start : start + _BLOCK] for start in range(0, len(table), _BLOCK)]
+    return np.concatenate([(_spread(block) * odd).sum(axis=1, dtype=np.uint64) for block in blocks])
+
+
+def _spread(values: NDArray[Any]) -> Numbers:
+    """Bits of the numbers, those of each over all places; 0 stays 0, and −0 becomes it."""
+    bits = (np.asarray(values, dtype=np.float64) + 0.0).view(np.uint64)
+    bits ^= bits >> np.uint64(32)
+    bits *= np.uint64(0x9E3779B97F4A7C15)
+    bits ^= bits >> np.uint64(29)
+    return bits
+
+
+def _odd(count: int) -> Numbers:
+    """Random odd numbers, always the same ones."""
+    return np.random.default_rng(0).integers(2**64, size=count, dtype=np.uint64, endpoint=False) | np.uint64(
+        1
+    )

@@ -148,6 +148,15 @@ def _check(sources: Sources) -> None:
         _check_rows(part, where, shape=shape, classes=sources.classes)
 
 
+def as_csr(table: Any) -> Any:
+    """CSR in which an entry stands once, of whatever it is."""
+    table = csr_array(table)
+    if not table.has_canonical_format:
+        table = table.copy()
+        table.sum_duplicates()
+    return table
+
+
 def _check_table(part: Rows, where: str) -> None:
     shape = getattr(part.x, "shape", None)
     if shape is None or len(shape) < 2:

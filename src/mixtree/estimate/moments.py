@@ -6,7 +6,7 @@ the target's: that is what makes a test on the target's rows a test.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -199,6 +199,7 @@ class Prepared:
         """A target, solved for its mixture; one that already is stays as it is."""
         if isinstance(rows, Target):
             return rows
+        rows = _flat(rows)
         table, share = self.table(rows), share_of(rows)
         equations = self.whole.equations(table, share)
         return Target(rows, table, share, equations, solve(equations))
@@ -231,6 +232,8 @@ def prepare(
         raise InputError(
             f"moments of at most {MOST_SOURCES} sources can be matched; there are {len(sources)}"
         )
+    if len(sources.validation.x.shape) > 2:
+        sources = replace(sources, rows=tuple(map(_flat, sources.rows)), validation=_flat(sources.validation))
     rng = np.random.default_rng(np.random.SeedSequence(seed))
     wanted = max(_FEWEST, min(_ROWS, _TOTAL // len(sources)))
     cap = rows or max(wanted, min(5 * len(sources.validation), 4 * _ROWS))
@@ -266,6 +269,11 @@ def prepare(
         tables = [table[:, used] for table in tables]
     known = steady or not (len(rare.columns) or len(rare.classes))
     return Prepared(basis, used, varies, tables, shares, rare, known, given.sizes - sources.sizes)
+
+
+def _flat(rows: Rows) -> Rows:
+    """The rows of a table; of images, which have more than one dimension, every number is a column."""
+    return rows if len(rows.x.shape) == 2 else Rows(rows.x.reshape(len(rows), -1), rows.y, rows.weight)
 
 
 def _drawn(sources: Sources, most: int, rng: np.random.Generator, *, quick: bool) -> list[Rows]:

@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import bdtrc, gammaln
 from scipy.stats import hypergeom
 
-from mixtree.data.sources import Rows
+from mixtree.data.sources import Rows, as_csr
 from mixtree.simplex import Mixture
 
 _FIRST, _BLOCK = 64, 8_192  # rows looked at: most columns vary within a few
@@ -155,7 +155,7 @@ class RareValues:
         of_y = sparse.csr_array(np.asarray(target.y)[:, None] == self.classes)
         x = target.x[:, self.columns]
         if hasattr(x, "tocsr") and not self.usual.any():
-            of_x = sparse.csr_array(_as_csr(x) != 0)
+            of_x = sparse.csr_array(as_csr(x) != 0)
         else:
             of_x = sparse.csr_array(_differs(_dense(x), self.usual))
         return sparse.csr_array(sparse.hstack([of_y, of_x]))
@@ -189,7 +189,7 @@ def _rare_dense(tables: list[Any], most: int) -> tuple[Index, NDArray[np.float64
 
 def _rare_sparse(tables: list[Any], most: int) -> tuple[Index, NDArray[np.float64], Index, Index]:
     """The same of sparse tables, whose columns are mostly 0; or the same number in every row."""
-    tables = [_as_csr(table) for table in tables]
+    tables = [as_csr(table) for table in tables]
     width, total = tables[0].shape[1], sum(table.shape[0] for table in tables)
     each = np.zeros((width, len(tables)), dtype=np.int64)
     for number, table in enumerate(tables):
@@ -209,15 +209,6 @@ def _rare_sparse(tables: list[Any], most: int) -> tuple[Index, NDArray[np.float6
         start += table.shape[0]
     columns = np.flatnonzero(seen <= most)
     return columns, usual[columns], each[columns], where[columns]
-
-
-def _as_csr(table: Any) -> Any:
-    """CSR in which an entry stands once, of whatever it is."""
-    table = sparse.csr_array(table)
-    if not table.has_canonical_format:
-        table = table.copy()
-        table.sum_duplicates()
-    return table
 
 
 def single_valued(tables: list[NDArray[Any]], *, tolerance: float = 0.0) -> Index:
