@@ -155,11 +155,17 @@ def test_pickle_clone_and_no_training_rows_inside(problem):
 
 
 def test_a_time_limit_ends_the_study(problem):
-    model = fitted(problem, time_limit=1e-6)
+    model = fitted(problem, time_limit=1e-6, baselines=("uniform",))
     assert sum(model.spent_.values()) < 300
-    assert any("time" in each for each in (*model.verdict_.notes, *model.verdict_.warnings))
-    with pytest.raises(InputError, match="time limit"):
-        fitted(problem, time_limit=-1.0)
+    assert "time limit" in model.reason_
+    assert any("time limit" in each for each in (*model.verdict_.notes, *model.verdict_.warnings))
+    assert np.isnan(model.baselines_["uniform"])
+    whole = fitted(problem, time_limit=1e6, baselines=("uniform",))
+    assert sum(whole.spent_.values()) == sum(fitted(problem).spent_.values())
+    assert np.isfinite(whole.baselines_["uniform"])
+    for wrong in (-1.0, 0, float("nan"), "5", [1]):
+        with pytest.raises(InputError, match="time limit"):
+            fitted(problem, time_limit=wrong)
 
 
 def test_pipeline_and_grid_search(problem):

@@ -28,9 +28,10 @@ from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, InputError
 from mixtree.fitting import FitOptions, Prepared, prepare
 from mixtree.judging import judged
+from mixtree.loop import FINISHED
 from mixtree.metrics import Metric, class_names
 from mixtree.models import ModelOptions, make_trainer
-from mixtree.references import TimeLimit
+from mixtree.references import TimeIsUp, TimeLimit
 from mixtree.study import opened, run
 from mixtree.tree import Tree
 from mixtree.verdict import no_verdict
@@ -183,12 +184,13 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         self.best_score_ = self._score(metric, validation, trainer.predict(result.state, validation.x))
         self.tree_ = result.tree
         self.spent_ = result.spent
+        self.reason_ = result.reason
         self.chosen_ = prepared.chosen.notes
         self.history_ = [
             {"spent": spent, "path": node.path, "value": node.value, "mixture": node.mixture.tolist()}
             for spent, node in result.history
         ]
-        self.baselines_ = {name: self._baseline(name, prepared) for name in self.baselines}
+        self.baselines_ = {name: self._baseline(name, prepared, limit) for name in self.baselines}
         self.verdict_ = result.verdict
         if stand_in and result.verdict is not None:
             told = "no rows of a target were given (X_val, y_val): rows of the sources stand in for them"
@@ -202,15 +204,24 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         self._predictor = make_trainer(self.estimator, blank, model)
         self._state = self._predictor.load(trainer.save(result.state))
 
-    def _baseline(self, name: str, prepared: Prepared) -> float:
-        """The validation score of a baseline at the same budget, outside the study's own."""
+    def _baseline(self, name: str, prepared: Prepared, limit: TimeLimit | None) -> float:
+        """The validation score of a baseline at the same budget, outside the study's own.
+
+        NaN if the time limit leaves too little time for it.
+        """
         sources, setting = prepared.sources, prepared.setting
+        try:
+            left = None if limit is None else limit.left(setting.budget)
+        except TimeIsUp:
+            return float("nan")
         trainer: Any = make_trainer(
             self.estimator,
             training_sources(name, setting),
             ModelOptions(lr=self.lr, batch_size=prepared.chosen.batch_size),
         )
-        result = run(make_search(name, setting), trainer, seed=prepared.options.seed)
+        result = run(make_search(name, setting), trainer, seed=prepared.options.seed, time_limit=left)
+        if result.reason != FINISHED:
+            return float("nan")
         predictions = trainer.predict(result.state, sources.validation.x)
         return self._score(prepared.chosen.metric, sources.validation, predictions)
 

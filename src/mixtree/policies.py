@@ -505,10 +505,15 @@ class Auto(Scripted):
             prepared = prepare(data, rows=_HULL_ROWS, steady=True)
         elif matching.target is not None:
             target = matching.target
-        level = self.options.target_level
-        return hull_prepared(
-            prepared, target, level=level, repetitions=99, rows=_HULL_ROWS, look_outside=False
-        ).p <= level  # fmt: skip
+        found = hull_prepared(
+            prepared,
+            target,
+            level=self.options.target_level,
+            repetitions=99,
+            rows=_HULL_ROWS,
+            look_outside=False,
+        )
+        return found.inside is False
 
     def _gains(
         self, old: Told, new: Told, rows: NDArray[np.intp] | slice

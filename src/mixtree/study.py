@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
@@ -256,7 +257,7 @@ def opened(storage: Storage | str | FilePath | None, *, kept: bool = False) -> I
 
 
 def _check(
-    search: object, trainer: object, *, workers: int, keep: str, time_limit: float | None, max_failures: int
+    search: object, trainer: object, *, workers: int, keep: str, time_limit: object, max_failures: int
 ) -> None:
     for part, kind in ((search, Search), (trainer, Trainer)):
         if not isinstance(part, kind):
@@ -266,7 +267,7 @@ def _check(
         raise InputError(f"workers must be at least 1; got {workers}")
     if keep not in ("all", "frontier", "best"):
         raise InputError(f"keep must be 'all', 'frontier' or 'best'; got {keep!r}")
-    if time_limit is not None and not time_limit > 0:
-        raise InputError(f"the time limit must be above 0 seconds; got {time_limit}")
+    if time_limit is not None and not (isinstance(time_limit, Real) and float(time_limit) > 0):
+        raise InputError(f"the time limit must be a number of seconds above 0; got {time_limit!r}")
     if max_failures < 1:
         raise InputError(f"max_failures must be at least 1; got {max_failures}")
