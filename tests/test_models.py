@@ -8,6 +8,7 @@ from lightgbm import LGBMClassifier
 from sklearn.linear_model import SGDClassifier
 from xgboost import XGBClassifier
 
+from mixtree import fit
 from mixtree.data.synthetic import synthetic
 from mixtree.errors import InputError
 from mixtree.models import ModelOptions, make_trainer
@@ -93,3 +94,21 @@ def test_a_torch_function_may_take_the_sizes(sources):
     assert trainer.predict(state, sources.validation.x).shape == (len(sources.validation), sources.classes)
     with pytest.raises(InputError, match="takes nothing, or the numbers of features"):
         make_trainer(lambda features, outputs, more: None, sources, ModelOptions())
+
+
+def test_a_module_of_images_is_fitted_and_judged():
+    torch = pytest.importorskip("torch")
+    random = np.random.default_rng(0)
+
+    def part(rows, shift):
+        x = (random.standard_normal((rows, 1, 4, 4)) + shift).astype(np.float32)
+        return x, (x.mean(axis=(1, 2, 3)) + 0.1 * random.standard_normal(rows) > shift).astype(int)
+
+    def module():
+        layers = torch.nn.Conv2d(1, 3, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(12, 2)
+        return torch.nn.Sequential(*layers)
+
+    result = fit({"a": part(200, 0.0), "b": part(200, 1.0)}, part(60, 0.5), model=module, budget=100)
+    assert result.verdict is not None
+    assert np.isfinite(result.verdict.score.value)
+    assert np.isfinite(result.verdict.hull.p)
