@@ -348,3 +348,52 @@ def test_a_raised_budget_does_not_go_on_from_a_commit_that_was_taken_back(inside
     )
     found = search.ask()[0].path[:-1]
     assert found == path
+
+
+def adopted(problem, rows):
+    """What auto first asks for at a raised budget, given the nodes of an earlier run."""
+    search = make_search("auto", setting(problem, 900))
+    mixture = np.array([1 / 3, 1 / 3, 1 / 3, 0, 0])
+    search.adopt(
+        [Node(path, mixture, steps, value, 0.01, rate, phase) for path, phase, steps, rate, value in rows]
+    )
+    return search.ask()[0]
+
+
+TRUNK = [((0,), "step size", 20, 1.0, 0.6), ((0, 0), "trunk", 80, 1.0, 0.46)]
+
+
+def test_a_raised_budget_goes_on_from_the_model_that_was_kept(inside):
+    """The commit was taken back though its values do not tell: what was tried on the target's rows does."""
+    rows = [
+        *TRUNK,
+        ((0, 0, 10), "commit", 300, 1.0, 0.6),
+        ((0, 0, 10, 11), "decay", 100, 0.1, 0.47),
+        ((0, 0, 20), "target folds", 10, 1.0, 0.5),
+        ((0, 0, 31), "decay", 60, 0.1, 0.45),
+    ]
+    trial = adopted(inside, rows)
+    assert trial.path[:-1] == (0, 0, 31)
+    assert trial.lr_scale == pytest.approx(0.3)
+    assert adopted(inside, rows[:-1]).path[:-1] == (0, 0)
+
+
+def test_a_raised_budget_goes_on_from_the_winner_of_the_race_at_its_step_size(inside):
+    rows = [
+        *TRUNK,
+        ((0, 0, 0), "race", 20, 1.0, 0.45),
+        ((0, 0, 1), "race", 20, 1.0, 0.41),
+        ((0, 0, 0, 0), "race", 10, 0.1, 0.44),
+        ((0, 0, 1, 0), "race", 10, 0.1, 0.4),
+    ]
+    trial = adopted(inside, rows)
+    assert trial.path[:-1] == (0, 0, 1, 0)
+    assert trial.lr_scale == 1.0
+    exploded = adopted(inside, [*rows, ((0, 0, 0, 0, 10), "commit", 300, 1.0, np.inf)])
+    assert exploded.path[:-1] == (0, 0, 0, 0)
+    assert exploded.lr_scale == pytest.approx(0.3)
+
+
+def test_a_raised_budget_keeps_a_commit_whose_decay_exploded(inside):
+    rows = [*TRUNK, ((0, 0, 10), "commit", 300, 1.0, 0.4), ((0, 0, 10, 11), "decay", 100, 0.1, np.inf)]
+    assert adopted(inside, rows).path[:-1] == (0, 0, 10)

@@ -404,6 +404,8 @@ class MixtureClassifier(ClassifierMixin, _MixtureEstimator):  # type: ignore[mis
         """One class only: there is nothing to learn and nothing to search."""
         self.mixture_, self.tree_, self.history_ = {}, Tree(), []
         self.baselines_, self.best_score_ = {}, float("nan")
+        self.spent_, self.chosen_, self.metric_ = {}, (), "none"
+        self.reason_ = "there is one class only"
         self.verdict_ = no_verdict(
             "none", "there is one class only: nothing was learnt, nothing can be scored"
         )

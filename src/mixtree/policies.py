@@ -184,24 +184,55 @@ class Auto(Scripted):
         return node.phase not in TARGET_PHASES
 
     def _longest_trained(self) -> tuple[Node, Mixture]:
-        """The adopted model with most steps behind it, none of them on the target's rows, and its mixture."""
-        gone = {node.path[:-1] for node in self._adopted.values() if self._taken_back(node)}
+        """The adopted model with most steps behind it, none of them on the target's rows, and its mixture.
+
+        What was tried on the target's rows was the model that the earlier run had kept. Where it did not come
+        to that, values tell what it had undone: predictions are gone.
+        """
+        everything = self._adopted
+        before = {path[:-1] for path, node in everything.items() if node.phase in TARGET_PHASES}
+        kept = {path for path in before if path in everything and self.may_return(everything[path])}
+        gone = {node.path[:-1] for node in everything.values() if self._taken_back(node)}
         usable = [
             node
-            for node in self._adopted.values()
+            for node in everything.values()
             if self.may_return(node)
             and not node.diverged
-            and not self._ruined(node)
-            and node.path not in gone
+            and (node.path in kept or (node.path not in gone and not self._ruined(node)))
+        ]
+        known = [
+            node for node in usable if node.path in kept or (node.phase == "decay" and node.path[:-1] in kept)
         ]
         if not usable:
             raise TrainingError(ALL_DIVERGED)
-        stem = max(usable, key=lambda node: sum(each.steps for each in self.tree.lineage(node.path)))
-        self._scale = _scale_of(stem)
+        stem = max(known or usable, key=self._trained_and_good)
+        self._scale = self._scale_after(stem)
         return stem, stem.mixture[: self._sources]
 
+    def _trained_and_good(self, node: Node) -> tuple[int, bool, float]:
+        """Steps behind a model; of as many the one that was committed to, then the better one, is more."""
+        committed = any(
+            node.path == each.path[:-1] for each in self._adopted.values() if each.phase == "commit"
+        )
+        return sum(each.steps for each in self.tree.lineage(node.path)), committed, -node.value
+
+    def _scale_after(self, stem: Node) -> float:
+        """The step size to go on with: the stem's, or a smaller one than commits had that were undone."""
+        behind = {node.path for node in self.tree.lineage(stem.path)}
+        undone = [
+            node.lr_scale
+            for node in self._adopted.values()
+            if node.phase == "commit" and node.path[:-1] in behind and node.path not in behind
+        ]
+        if undone:
+            return 0.3 * min(undone)
+        parent = self._adopted.get(stem.path[:-1])
+        if stem.phase == "race" and parent is not None and parent.phase == "race":  # its calm end
+            return parent.lr_scale
+        return _scale_of(stem)
+
     def _ruined(self, node: Node) -> bool:
-        """Whether an adopted model, or one before it, was undone: predictions are gone, values are not."""
+        """Whether an adopted model, or one before it, was undone, as far as values tell."""
         for before, now in pairwise(self.tree.lineage(node.path)):
             limit = _far(before.value)
             if _scale_of(now) > 1.0:
@@ -215,7 +246,9 @@ class Auto(Scripted):
         last = self.tree.lineage(node.path)[-3:]
         if [each.phase for each in last[1:]] != ["commit", "decay"]:
             return False
-        start, _, end = last
+        start, commit, end = last
+        if end.diverged or end.value - commit.value > _far(commit.value):
+            end = commit  # the decay was left out
         error = _larger_error(start, end)
         return error > 0.0 and end.value - start.value > self.options.commit_errors * error
 

@@ -180,3 +180,12 @@ def test_rows_of_a_source_that_are_alike_by_chance_stay() -> None:
     # Even where the label follows from the features: other sources have the same rows.
     sure = replace(coarse, rows=tuple(Rows(part.x, (part.x[:, 0] > 0).astype(int)) for part in coarse.rows))
     assert len(weighed(sure, sure.rows).rows[0]) > 0.9 * len(sure.rows[0])
+
+
+def test_many_labels_and_group_sizes_take_no_time() -> None:
+    """Labels times sizes of groups were once compared: 80 seconds here."""
+    random = np.random.default_rng(0)
+    x = np.minimum(random.zipf(1.3, 200_000), 5_000).astype(float)[:, None]
+    rows = Rows(np.vstack([x, x[:1]]), np.append(random.standard_normal(200_000), 0.0))
+    rows.y[-1] = rows.y[0]
+    assert not copied(rows, [rows.take(np.arange(5))]).any()

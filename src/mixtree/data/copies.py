@@ -16,7 +16,7 @@ _LEAST, _FEWER = 10, 0.1
 them that is still none."""
 
 _OFTEN, _SHARE = 20, 0.01  # a row that stands more often in a source, and so large a share of it, is a value
-_BLOCK = 10_000  # rows at a time
+_BLOCK = 1_000_000  # numbers at a time
 _COLUMNS = 32  # looked at to see whether two rows can be the same
 _SOME = 10.0  # times the root of a source's rows: so many of them hold some copies, if every row has one
 
@@ -150,8 +150,9 @@ def _repeats(keys: _Keys, others: _Keys | None = None) -> Mask:
     kinds = np.bincount(group[np.unique(both.rows, return_index=True)[1]])
     mine = np.bincount(group[:count], minlength=len(sizes))
     met = sizes > 1 if others is None else (mine > 0) & (mine < sizes)
-    shares = np.unique(both.labels, return_counts=True)[1] / len(both.labels)
-    chance = {size: size * (1.0 - (shares**size).sum()) for size in np.unique(sizes[met]).tolist()}
+    often, labels = np.unique(np.unique(both.labels, return_counts=True)[1], return_counts=True)
+    shares = often / len(both.labels)
+    chance = {size: size * (1.0 - labels @ shares**size) for size in np.unique(sizes[met]).tolist()}
     expected = sum(chance[size] for size in sizes[met].tolist())
     if expected < _LEAST or sizes[met & (kinds > 1)].sum() > _FEWER * expected:
         return np.zeros_like(repeats)
@@ -165,9 +166,9 @@ def _numbers(x: Any) -> Numbers:
         each = _spread(table.data) * _odd(table.shape[1])[table.indices]
         total = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(each, dtype=np.uint64)])
         return np.asarray(total[table.indptr[1:]] - total[table.indptr[:-1]])
-    table = x.reshape(len(x), -1)
-    odd = _odd(table.shape[1])
-    blocks = [table[start : start + _BLOCK] for start in range(0, len(table), _BLOCK)]
+    columns = int(np.prod(x.shape[1:]))
+    odd, step = _odd(columns), max(1, _BLOCK // max(1, columns))
+    blocks = [x[start : start + step].reshape(-1, columns) for start in range(0, len(x), step)]
     return np.concatenate([(_spread(block) * odd).sum(axis=1, dtype=np.uint64) for block in blocks])
 
 
