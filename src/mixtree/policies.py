@@ -32,7 +32,6 @@ MIXTURES = {
 }
 TARGET_PHASES = ("target folds", "target")
 LEAST_BUDGET = 60
-_HULL_ROWS = 1_500  # of a source, where the hull test is asked
 LEAST_TARGET_ROWS = 20
 """With fewer validation rows a benefit of training on them cannot be told from noise."""
 
@@ -224,12 +223,7 @@ class Auto(Scripted):
             for node in self._adopted.values()
             if node.phase == "commit" and node.path[:-1] in behind and node.path not in behind
         ]
-        if undone:
-            return 0.3 * min(undone)
-        parent = self._adopted.get(stem.path[:-1])
-        if stem.phase == "race" and parent is not None and parent.phase == "race":  # its calm end
-            return parent.lr_scale
-        return _scale_of(stem)
+        return 0.3 * min(undone) if undone else settled_rate(self.tree.lineage(stem.path))
 
     def _ruined(self, node: Node) -> bool:
         """Whether an adopted model, or one before it, was undone, as far as values tell."""
@@ -525,28 +519,14 @@ class Auto(Scripted):
 
     def _outside(self) -> bool:
         """Whether the target is unlike every mixture of the sources, as far as its rows can tell."""
-        from mixtree.estimate.hull import hull_prepared
-        from mixtree.estimate.moments import MOST_SOURCES, prepare
+        from mixtree.verdict.target import ROWS, about_target
 
-        data, matching = self.setting.data, self.matching
-        assert data is not None
-        if len(data) > MOST_SOURCES:
-            return True
-        prepared = None if matching is None else matching.prepared
-        target: Any = data.validation
-        if matching is None or prepared is None or not prepared.steady:
-            prepared = prepare(data, rows=_HULL_ROWS, steady=True)
-        elif matching.target is not None:
-            target = matching.target
-        found = hull_prepared(
-            prepared,
-            target,
-            level=self.options.target_level,
-            repetitions=99,
-            rows=_HULL_ROWS,
-            look_outside=False,
+        assert self.setting.data is not None
+        level, known = self.options.target_level, self.matching
+        hull, _ = about_target(
+            self.setting.data, seed=0, matching=known, rows=ROWS, level=level, look_outside=False
         )
-        return found.inside is False
+        return hull.inside is False
 
     def _gains(
         self, old: Told, new: Told, rows: NDArray[np.intp] | slice
@@ -661,6 +641,13 @@ def settling(steps: int) -> list[tuple[int, float]]:
     [(7, 1.0), (3, 0.1)]
     """
     return [part for part in ((steps - steps // 3, 1.0), (steps // 3, DECAY_RATE)) if part[0]]
+
+
+def settled_rate(lineage: Sequence[Node]) -> float:
+    """× the step size that a model of auto was trained with at last; 1 if none was chosen for it."""
+    calm = ("race", *TARGET_PHASES)  # their ends are decayed under the same name
+    chosen = [node for node in lineage if node.phase not in calm]
+    return round(_scale_of(chosen[-1]), 9) if chosen else 1.0  # rounded: 0.1 × 3 / 0.1 is not 3
 
 
 def _scale_of(node: Node) -> float:

@@ -20,7 +20,7 @@ from mixtree.events import Listener
 from mixtree.loop import FINISHED
 from mixtree.metrics import Metric
 from mixtree.models import make_trainer
-from mixtree.policies import DECAY_RATE, TARGET_PHASES, Auto
+from mixtree.policies import Auto, settled_rate
 from mixtree.search import Search
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Mixture, uniform_mixture
@@ -184,13 +184,7 @@ def chosen_rate(search: Search) -> float:
     """
     if not isinstance(search, Auto) or not search.tree:
         return 1.0
-    settled = ("race", *TARGET_PHASES)  # their ends are decayed under the same name
-    phases = [node for node in search.tree.lineage(search.best().path) if node.phase not in settled]
-    if not phases:
-        return 1.0
-    last = phases[-1]
-    # Rounded: 0.1 × 3 / 0.1 is not 3.
-    return round(last.lr_scale / (DECAY_RATE if last.phase == "decay" else 1.0), 9)
+    return settled_rate(search.tree.lineage(search.best().path))
 
 
 def _at_rate(search: Search, rate: float) -> Search:

@@ -121,7 +121,8 @@ class _Keys:
     def of(cls, rows: Rows) -> _Keys:
         """Of dense and sparse rows alike, whatever the type of their numbers."""
         features, labels = _numbers(rows.x), np.asarray(rows.y, dtype=np.float64)
-        return cls(features, features * _odd(2)[0] + _spread(labels) * _odd(2)[1], labels)
+        first, second = _odd(2)
+        return cls(features, features * first + _spread(labels) * second, labels)
 
     def __add__(self, more: _Keys) -> _Keys:
         return _Keys(
@@ -183,6 +184,5 @@ def _spread(values: NDArray[Any]) -> Numbers:
 
 def _odd(count: int) -> Numbers:
     """Random odd numbers, always the same ones."""
-    return np.random.default_rng(0).integers(2**64, size=count, dtype=np.uint64, endpoint=False) | np.uint64(
-        1
-    )
+    drawn = np.random.default_rng(0).integers(2**64, size=count, dtype=np.uint64)
+    return drawn | np.uint64(1)
