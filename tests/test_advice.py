@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -26,7 +28,11 @@ def models(count: int, skill: list[float], rows: int = 200):
 
 
 def models_of(metric, y, predictions, nodes):
-    return Models(metric, y, predictions, {node.path: node.value for node in nodes}, nodes)
+    return Models(metric, y, predictions, {node.path: node for node in nodes}, nodes)
+
+
+def _alike(paths, nodes):
+    return {path: replace(nodes[0], path=path, value=1.0) for path in paths}
 
 
 def test_looking_often_at_equal_models_makes_something_up():
@@ -67,9 +73,9 @@ def test_a_users_metric_is_asked_for_no_more_than_is_needed():
         return np.array([AUROC(labels, each) for each in stack])
 
     own = Metric("own", True, slow, "classification")
-    values = {node.path: node.value for node in nodes}
-    assert Models(own, y, predictions, values, nodes[:2]).scores == {} and not asked
-    found = Models(own, y, predictions, values, nodes[:3])
+    known = {node.path: node for node in nodes}
+    assert Models(own, y, predictions, known, nodes[:2]).scores == {} and not asked
+    found = Models(own, y, predictions, known, nodes[:3])
     assert asked == [3] and list(found.scores) == [(), (0,), (0, 0)]
     assert looks(found, nodes).optimism is None
 
@@ -78,13 +84,30 @@ def test_models_are_scored_once():
     y, predictions, nodes = models(5, [0.1, 0.5, 0.8, 1.0, 0.2])
     ranked = models_of(AUROC, y, predictions, nodes)
     assert ranked.scores == pytest.approx({path: AUROC(y, each) for path, each in predictions.items()})
-    assert list(ranked.scores) == sorted(predictions, key=lambda path: LOG_LOSS(y, predictions[path]))
+    asked = []
+
+    def counted(labels, stack):
+        asked.append(len(stack))
+        return AUROC.values(labels, stack)
+
+    own = Metric("own", True, counted, "classification", AUROC.contributions, by_class=True)
+    assert models_of(own, y, predictions, nodes).scores == pytest.approx(ranked.scores)
+    assert sum(asked) == 5
+
+
+def test_a_model_far_behind_was_not_beaten_by_luck():
+    y, predictions, nodes = models(30, [0.5] * 15 + [0.0] * 15, rows=1_000)
+    near = looks(models_of(AUROC, y, dict(list(predictions.items())[:15]), nodes[:15]), nodes)
+    assert looks(models_of(AUROC, y, predictions, nodes), nodes).optimism == near.optimism > 0.0
+    # Without a standard error nobody knows what is far.
+    unsure = [replace(node, standard_error=float("nan")) for node in nodes]
+    assert looks(models_of(AUROC, y, predictions, unsure), nodes).optimism != near.optimism
 
 
 def test_models_of_the_same_value_stay_in_their_order():
     y, predictions, nodes = models(9, [0.5] * 9)
     mixed = dict(sorted(predictions.items(), key=lambda each: hash(str(each[0]) + "x")))
-    found = Models(AUROC, y, mixed, dict.fromkeys(mixed, 1.0), nodes)
+    found = Models(AUROC, y, mixed, _alike(mixed, nodes), nodes)
     assert list(found.scores) == list(mixed)
 
 
@@ -108,9 +131,9 @@ def test_advice_leaves_models_without_finite_predictions_out():
         asked.append(len(labels))
         return ACCURACY(labels, given)
 
-    own, values = as_metric(strict, classes=2, higher_is_better=True), dict.fromkeys(broken, 1.0)
-    told = advice(Models(own, y, broken, values, nodes), LOG_LOSS, chooses=True, noise=0.0)
+    own, known = as_metric(strict, classes=2, higher_is_better=True), _alike(broken, nodes)
+    told = advice(Models(own, y, broken, known, nodes), LOG_LOSS, chooses=True, noise=0.0)
     once = len(asked)
-    assert told == advice(Models(own, y, predictions, values, nodes), LOG_LOSS, chooses=True, noise=0.0)
+    assert told == advice(Models(own, y, predictions, known, nodes), LOG_LOSS, chooses=True, noise=0.0)
     assert "twice the target rows" in told[0] and len(asked) == 2 * once
     assert once <= 6 + 2 * 8  # the nodes of the curve, and at most two models on each of eight halves

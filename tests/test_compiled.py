@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mixtree import compiled
+from mixtree.metrics import AUROC, HAND_TILL, absent_classes
 from mixtree.partition import _bisect_few, bisect, simplex_root
 from mixtree.search import TreeSearch, Trial
 from mixtree.seeds import derive_seed
 from mixtree.simplex import SimplexCell
 from mixtree.trainer import Evaluation
 
-if compiled.bisected is None or compiled.mean is None or compiled.derived is None:
+if None in (compiled.bisected, compiled.mean, compiled.derived, compiled.add_pairs, compiled.add_area_terms):
     pytest.skip("the package was built without a C compiler or Python's headers", allow_module_level=True)
 
 WEIGHTS = st.floats(0, 1) | st.floats(0, 1e-300) | st.sampled_from([0.0, 0.25, 0.5, 1.0])
@@ -145,3 +146,88 @@ def test_a_search_is_the_same_without_the_compiled_parts(monkeypatch: pytest.Mon
     slow = asked()
     assert [trial.path for trial in quick] == [trial.path for trial in slow]
     assert all(np.array_equal(a.mixture, b.mixture) for a, b in zip(quick, slow, strict=True))
+
+
+# ----------------------------------------------------------------------------------------------------- areas
+
+
+@given(
+    models=st.integers(1, 4),
+    rows=st.integers(2, 60),
+    classes=st.integers(2, 5),
+    levels=st.sampled_from([1, 2, 10, 10**9]),
+    single=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_the_compiled_areas_are_those_of_numpy(
+    models: int, rows: int, classes: int, levels: int, single: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(classes, size=rows)
+    y[:2] = 0, 1
+    stack = rng.integers(levels, size=(models, rows, classes)) / levels - 0.5  # zeros of either sign
+    stack = stack.astype(np.float32 if single else np.float64) * rng.choice([-1.0, 1.0], size=stack.shape)
+    metric = AUROC if classes == 2 else HAND_TILL
+    assert metric.contributions is not None
+    with absent_classes():
+        values, terms = metric.values(y, stack), metric.contributions(y, stack)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compiled, "add_pairs", None)
+            patch.setattr(compiled, "add_area_terms", None)
+            assert values.tolist() == metric.values(y, stack).tolist()  # whole numbers of pairs: bit for bit
+            assert terms == pytest.approx(metric.contributions(y, stack), rel=1e-12, abs=1e-12)
+
+
+def _arrays() -> dict[str, Any]:
+    scores = np.array([[0.5, 0.1, 0.9]])
+    own, shares = np.array([0.0, 1.0]), np.array([0.5, 0.0])
+    return {
+        "scores": scores,
+        "order": scores.argsort(axis=1),
+        "labels": np.array([0, 0, 1]),
+        "own": own,
+        "shares": shares,
+        "sums": np.zeros((1, 3)),
+    }
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"labels": np.array([0, 0, 2])},
+        {"labels": np.array([0, -1, 1])},
+        {"labels": np.array([0, 1])},
+        {"labels": np.array([], dtype=np.int64)},
+        {"order": np.array([[0, 1, 3]])},
+        {"order": np.array([[0, 1, -1]])},
+        {"order": np.array([[0, 1]])},
+        {"scores": np.zeros((2, 3))},
+        {"shares": np.zeros(3)},
+        {"sums": np.zeros((1, 4))},
+    ],
+    ids=str,
+)
+def test_arrays_that_do_not_fit_are_refused(wrong: dict[str, Any]) -> None:
+    assert compiled.add_area_terms is not None and compiled.add_pairs is not None
+    given = _arrays()
+    compiled.add_area_terms(*given.values())
+    assert given["sums"].tolist() == [[1.0, 1.0, 1.0]]
+    with pytest.raises(ValueError, match="do not fit"):
+        compiled.add_area_terms(*(given | wrong).values())
+    sums = {"sums": np.zeros((1, 2))}
+    compiled.add_pairs(*(given | sums).values())
+    assert sums["sums"].tolist() == [[0.0, 1.0]]
+    with pytest.raises(ValueError, match="do not fit"):
+        compiled.add_pairs(*(given | sums | wrong).values())
+
+
+def test_what_is_no_array_is_refused() -> None:
+    assert compiled.add_area_terms is not None
+    given = _arrays()
+    with pytest.raises(TypeError, match="bytes-like"):
+        compiled.add_area_terms(*(given | {"labels": [0, 0, 1]}).values())
+    with pytest.raises(TypeError, match="6 arguments"):
+        compiled.add_area_terms(given["scores"])  # type: ignore[call-arg]
+    given["sums"].flags.writeable = False
+    with pytest.raises((ValueError, BufferError), match=r"read-only|writ"):
+        compiled.add_area_terms(*given.values())

@@ -1,7 +1,9 @@
-/* The arithmetic of every node, compiled: cutting a simplex in two, its mean, the seed of a path.
+/* What is asked after every training, compiled: cutting a simplex in two, its mean, the seed of a path, areas under
+ * curves.
  *
- * Each function gives the bits of its twin in Python, which is used where the package was built without this file,
- * and for what is not plain numbers in plain tuples: None is returned for those.
+ * Each function gives the bits of its twin in Python (sums of fractions but for rounding), which is used where the
+ * package was built without this file, and for cells and seeds that are not plain numbers in plain tuples: None is
+ * returned for those.
  * Why twice: right after a training the interpreter's own code and data have to be fetched again, so that a few
  * loops over sixteen numbers take as long as ten SGD steps of a small model. One short function does not.
  */
@@ -214,12 +216,116 @@ static PyObject *derived(PyObject *module, PyObject *const *given, Py_ssize_t co
     return PyLong_FromUnsignedLongLong(h.state[0]);
 }
 
+/* ----------------------------------------------------------------------------------------------------- areas */
+
+/* Numbers of 8 bytes without gaps: floats but for RANKED, the rows in the order of each model's scores, and LABELS.
+ * OWN has a 1 for the class whose areas are wanted, SHARES a weight for the others, both a 0 elsewhere: products with
+ * them are quicker than branches at random. */
+enum { SCORES, RANKED, LABELS, OWN, SHARES, SUMS, ARRAYS };
+
+typedef struct {
+    Py_buffer arrays[ARRAYS];
+    int held;
+    Py_ssize_t rows, models, classes;
+    const int64_t *labels;
+    const double *own, *shares;
+} ranking;
+
+static void let_go(ranking *r) {
+    while (r->held) PyBuffer_Release(&r->arrays[--r->held]);
+}
+
+/* Whether the arrays fit together; an exception is set if not. */
+static int hold(ranking *r, PyObject *const *given, Py_ssize_t count, int per_row) {
+    const Py_buffer *a = r->arrays;
+    r->held = 0;
+    if (count != ARRAYS) return PyErr_Format(PyExc_TypeError, "6 arguments are needed, not %zd", count), 0;
+    for (; r->held < ARRAYS; r->held++)
+        if (PyObject_GetBuffer(given[r->held], &r->arrays[r->held], r->held == SUMS ? PyBUF_WRITABLE : PyBUF_SIMPLE))
+            return let_go(r), 0;
+    r->rows = a[LABELS].len / 8, r->classes = a[OWN].len / 8;
+    r->models = r->rows ? a[SCORES].len / a[LABELS].len : 0;
+    r->labels = a[LABELS].buf, r->own = a[OWN].buf, r->shares = a[SHARES].buf;
+    const Py_ssize_t all = 8 * r->models * r->rows;
+    int fits = a[SCORES].len == all && a[RANKED].len == all && a[SHARES].len == a[OWN].len &&
+               a[SUMS].len == (per_row ? all : 8 * r->models * r->classes);
+    for (Py_ssize_t i = 0; fits && i < r->rows; i++) fits = r->labels[i] >= 0 && r->labels[i] < r->classes;
+    for (Py_ssize_t i = 0; fits && i < r->models * r->rows; i++)
+        fits = ((const uint64_t *)a[RANKED].buf)[i] < (uint64_t)r->rows;
+    if (!fits) PyErr_SetString(PyExc_ValueError, "these arrays do not fit together"), let_go(r);
+    return fits;
+}
+
+/* Where the rows end, in a model's order, that have the same score as this one. */
+static Py_ssize_t end_of(const ranking *r, const double *scores, const int64_t *order, Py_ssize_t start) {
+    Py_ssize_t end = start + 1;
+    while (end < r->rows && scores[order[end]] == scores[order[start]]) end++;
+    return end;
+}
+
+/* See metrics._add_area_terms. */
+static PyObject *add_area_terms(PyObject *module, PyObject *const *given, Py_ssize_t count) {
+    ranking r;
+    (void)module;
+    if (!hold(&r, given, count, 1)) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    double all = 0.0;
+    for (Py_ssize_t i = 0; i < r.rows; i++) all += r.own[r.labels[i]];
+    for (Py_ssize_t model = 0; model < r.models; model++) {
+        const double *scores = (const double *)r.arrays[SCORES].buf + model * r.rows;
+        const int64_t *order = (const int64_t *)r.arrays[RANKED].buf + model * r.rows;
+        double *terms = (double *)r.arrays[SUMS].buf + model * r.rows, mine = 0.0, others = 0.0;
+        for (Py_ssize_t start = 0, end; start < r.rows; start = end) {
+            double above = mine, below = others; /* twice, as far as those with the same score */
+            end = end_of(&r, scores, order, start);
+            for (Py_ssize_t i = start; i < end; i++) {
+                const int64_t label = r.labels[order[i]];
+                mine += r.own[label], others += r.shares[label];
+            }
+            above = 1.0 - 0.5 * (above + mine) / all, below = 0.5 * (below + others);
+            for (Py_ssize_t i = start; i < end; i++) {
+                const double own = r.own[r.labels[order[i]]];
+                terms[order[i]] += own * below + (1.0 - own) * above;
+            }
+        }
+    }
+    Py_END_ALLOW_THREADS
+    let_go(&r);
+    Py_RETURN_NONE;
+}
+
+/* See metrics._add_pairs. */
+static PyObject *add_pairs(PyObject *module, PyObject *const *given, Py_ssize_t count) {
+    ranking r;
+    (void)module;
+    if (!hold(&r, given, count, 0)) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    for (Py_ssize_t model = 0; model < r.models; model++) {
+        const double *scores = (const double *)r.arrays[SCORES].buf + model * r.rows;
+        const int64_t *order = (const int64_t *)r.arrays[RANKED].buf + model * r.rows;
+        double *sums = (double *)r.arrays[SUMS].buf + model * r.classes, mine = 0.0;
+        for (Py_ssize_t start = 0, end; start < r.rows; start = end) {
+            const double below = mine;
+            end = end_of(&r, scores, order, start);
+            for (Py_ssize_t i = start; i < end; i++) mine += r.own[r.labels[order[i]]];
+            for (Py_ssize_t i = start; i < end; i++) sums[r.labels[order[i]]] += below + mine;
+        }
+    }
+    Py_END_ALLOW_THREADS
+    let_go(&r);
+    Py_RETURN_NONE;
+}
+
 /* ---------------------------------------------------------------------------------------------------- module */
 
 static PyMethodDef METHODS[] = {
     {"bisected", bisected, METH_O, "The corners of both halves of a simplex; () where it cannot be cut."},
     {"mean", mean, METH_O, "The mean of a simplex's corners."},
     {"derived", (PyCFunction)(void (*)(void))derived, METH_FASTCALL, "The seed made of (seed, path, purpose)."},
+    {"add_area_terms", (PyCFunction)(void (*)(void))add_area_terms, METH_FASTCALL,
+     "Adds every row's share of a class's areas: (scores, order, labels, own, shares, terms)."},
+    {"add_pairs", (PyCFunction)(void (*)(void))add_pairs, METH_FASTCALL,
+     "Adds twice the pairs with a row of the class below, by class: (scores, order, labels, own, shares, sums)."},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_arithmetic", NULL, 0, METHODS, NULL, NULL, NULL, NULL};

@@ -16,7 +16,8 @@ from mixtree.verdict.selection import Chooser, optimism_of, scores_of, scores_of
 
 Floats = NDArray[np.float64]
 
-_MOST = 200  # nodes; the others are too far behind to be chosen by luck
+_MOST = 200  # nodes
+_BEHIND = 3.0  # standard errors of the best value: a node so far behind was not beaten by luck
 _REPEATS = 8
 _CURVE = 3  # scores that make one
 _FEWEST = 40  # rows: a quarter of them has to choose
@@ -34,7 +35,7 @@ class Looks:
 class Models:
     """What the models of a search predict for the rows that chose, and their scores, computed once.
 
-    ``values`` are what the search minimised, ``lineage`` the nodes that led to the returned model.
+    ``nodes`` have the values that the search minimised, ``lineage`` are those that led to the returned model.
     """
 
     def __init__(
@@ -42,26 +43,30 @@ class Models:
         metric: Metric,
         y: NDArray[np.generic],
         predictions: Mapping[Path, Floats],
-        values: Mapping[Path, float],
+        nodes: Mapping[Path, Node],
         lineage: Sequence[Node],
     ) -> None:
-        self.metric, self.y, self.predictions, self.lineage = metric, y, predictions, lineage
-        finite = dict.fromkeys(path for path, each in predictions.items() if np.isfinite(each).all())
-        best = sorted(finite, key=lambda path: values[path])[:_MOST]
-        led = [node.path for node in lineage if node.path in finite]
+        self.metric, self.y, self.lineage = metric, y, lineage
+        self.finite = {path: each for path, each in predictions.items() if np.isfinite(each).all()}
+        """What models predict for these rows; those that predict numbers only."""
+        best = sorted(self.finite, key=lambda path: nodes[path].value)[:_MOST]
+        if best and isfinite(nodes[best[0]].standard_error):
+            least = nodes[best[0]].value + _BEHIND * nodes[best[0]].standard_error
+            best = [path for path in best if nodes[path].value <= least]
+        led = [node.path for node in lineage if node.path in self.finite]
         self.optimism = 0.0 if best and metric.contributions is not None else float("nan")
         """Of the best node's score, expected from looking so often; NaN where it is not known."""
         self.scores: dict[Path, float] = {}
-        """Of the nodes that led to the returned model, and of the best ones, where they are needed."""
+        """Of the best nodes, and of those that led to the returned model where they make a curve."""
         if metric.contributions is not None and len(best) > 1 and len(y) > 1:
-            paths = list(dict.fromkeys([*best, *led]))
-            terms, scores = terms_and_scores(metric, y, np.array([predictions[path] for path in paths]))
-            self.optimism = optimism_of(metric, y, terms[: len(best)], scores[: len(best)])
-            self.scores = dict(zip(paths, scores.tolist(), strict=True))
-        elif len(led) >= _CURVE:
+            terms, scores = terms_and_scores(metric, y, np.array([predictions[path] for path in best]))
+            self.optimism = optimism_of(metric, y, terms, scores)
+            self.scores = dict(zip(best, scores.tolist(), strict=True))
+        others = [path for path in led if path not in self.scores]
+        if others and len(led) >= _CURVE:
             # A metric of the user's may take its time, or fail: it is asked for no more than is needed.
-            scores = scores_of(metric, y, np.array([predictions[path] for path in led]))
-            self.scores = dict(zip(led, scores.tolist(), strict=True))
+            scores = scores_of(metric, y, np.array([predictions[path] for path in others]))
+            self.scores |= dict(zip(others, scores.tolist(), strict=True))
 
 
 def looks(models: Models, nodes: Sequence[Node]) -> Looks:
@@ -89,10 +94,9 @@ def advice(models: Models, choose: Metric, *, chooses: bool, noise: float) -> tu
         total += node.steps
         if node.path in models.scores:
             by_steps[total] = models.scores[node.path]
-    finite = [each for each in models.predictions.values() if np.isfinite(each).all()]
     return rows_or_budget(
         models.metric,
-        by_rows=_by_rows(models.metric, choose, models.y, finite) if chooses else None,
+        by_rows=_by_rows(models.metric, choose, models.y, list(models.finite.values())) if chooses else None,
         by_steps=by_steps if len(by_steps) >= _CURVE else None,
         rows=len(models.y),
         noise=noise,
@@ -110,7 +114,7 @@ def _by_rows(
     pick_by, present = Chooser(choose, y, stack), int(codes.max()) + 1
     choosing, held = list[NDArray[np.bool_]](), list[NDArray[np.bool_]]()
     for _ in range(_REPEATS):
-        place = rng.permutation(len(y)).argsort()
+        place = rng.permutation(len(y))
         few, many, rest = place < quarter, place < half, place >= half
         if all(np.bincount(codes[part], minlength=present).all() for part in (few, rest)):  # many has few
             choosing += [few, many]

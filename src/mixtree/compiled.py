@@ -1,6 +1,7 @@
-"""The compiled twins of a node's arithmetic; each is None where the package was built without them.
+"""The compiled twins of what is asked after every training; None where the package was built without them.
 
-A twin gives the same bits as the Python beside it, and None for what is not plain numbers in plain tuples.
+A twin gives the same bits as the Python beside it, sums of fractions but for rounding; those of cells and
+seeds give None for what is not plain numbers in plain tuples.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ Corners = tuple[tuple[float, ...], ...]
 bisected: Callable[[Any], tuple[Corners, ...] | None] | None
 mean: Callable[[Any], list[float] | None] | None
 derived: Callable[[Any, Any, Any], int | None] | None
+add_area_terms: Callable[[Any, Any, Any, Any, Any, Any], None] | None
+add_pairs: Callable[[Any, Any, Any, Any, Any, Any], None] | None
 try:
-    from mixtree._arithmetic import bisected, derived, mean
+    from mixtree._arithmetic import add_area_terms, add_pairs, bisected, derived, mean
 except ImportError:
-    bisected = mean = derived = None
+    bisected = mean = derived = add_area_terms = add_pairs = None

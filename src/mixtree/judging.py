@@ -115,8 +115,7 @@ def judge(
         notes += [*left_out, *attribution(extra, case.mixed.mixture, scored.view, case.metric)]
     hull, mixture = _mixture(case)
     options = prepared.options
-    values = {path: node.value for path, node in case.clean.items()}
-    models = Models(case.metric, case.y, case.clean_predictions, values, case.lineage)
+    models = Models(case.metric, case.y, case.clean_predictions, case.clean, case.lineage)
     told = looks(models, list(case.clean.values()))
     honest = isinstance(scored.score, ScoreInterval) and not scored.score.optimistic
     return make_verdict(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.errors import DataError, InputError
-from mixtree.metrics import AUROC, HAND_TILL, LOG_LOSS, MAE, RMSE, SQUARED_LOSS, Metric, as_metric
+from mixtree.metrics import ACCURACY, AUROC, HAND_TILL, LOG_LOSS, MAE, RMSE, SQUARED_LOSS, Metric, as_metric
 from mixtree.verdict import (
     climbs,
     cross_fitted,
@@ -22,7 +22,7 @@ from mixtree.verdict import (
     outlook,
     paired_difference,
 )
-from mixtree.verdict.selection import Chooser, label_folds
+from mixtree.verdict.selection import Chooser, label_folds, scores_of_picked
 
 
 def with_validation(y: np.ndarray, classes: int) -> Sources:
@@ -256,30 +256,21 @@ def test_the_outlook_stops_where_the_noise_is_larger_than_the_gain() -> None:
     assert outlook(draws, [0.1] * 4000, left=100).gain == pytest.approx(0.0, abs=1e-6)
 
 
-@pytest.mark.parametrize("rows", [6, 40, 140])
-@pytest.mark.parametrize("ties", [False, True])
-def test_areas_counted_over_pairs_are_those_of_sorting(rows, ties):
-    rng = np.random.default_rng(rows)
-    y = np.append([0, 0, 1, 1], rng.integers(2, size=rows - 4))
-    p = rng.random((7, rows))
-    p = p.round(1) if ties else p
+@pytest.mark.parametrize("metric", [AUROC, ACCURACY, LOG_LOSS], ids=lambda metric: metric.name)
+def test_parts_choose_and_score_as_if_they_were_all_rows(metric):
+    rng = np.random.default_rng(4)
+    y = np.append([0, 0, 1, 1], rng.integers(2, size=136))
+    p = rng.random((7, 140)).round(2)
     stack = np.stack([1.0 - p, p], axis=2)
     parts = [label_folds(y, 2, rng) == 0 for _ in range(9)]
-    parts = [part for part in parts if len(set(y[part])) == 2]
-    chooser = Chooser(AUROC, y, stack)
-    assert chooser.quick
-    expected = np.array([[AUROC(y[part], each[part]) for each in stack] for part in parts])
-    assert (
-        chooser.scores(np.array(parts)).tolist() == expected.tolist()
-    )  # whole numbers of pairs: bit for bit
-    assert chooser(parts[0]) == int(expected[0].argmax())
-
-
-def test_areas_of_many_rows_or_one_class_are_sorted():
-    many = np.tile([0, 1], 600)
-    stack = np.full((2, 1200, 2), 0.5)
-    assert not Chooser(AUROC, many, stack).quick
-    assert not Chooser(AUROC, np.zeros(10, dtype=int), stack[:, :10]).quick
+    expected = np.array([[metric(y[part], each[part]) for each in stack] for part in parts])
+    better = 1.0 if metric.higher_is_better else -1.0
+    chooser = Chooser(metric, y, stack)
+    assert chooser.scores(np.array(parts)) == pytest.approx(better * expected)
+    assert chooser(parts[0]) == int((better * expected[0]).argmax())
+    picks = rng.integers(7, size=(9, 3))
+    found = scores_of_picked(metric, y, stack, parts, picks)
+    assert found == pytest.approx(np.take_along_axis(expected, picks, axis=1))
 
 
 @pytest.mark.parametrize("objective", [SQUARED_LOSS, RMSE])

@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import InputError
 from mixtree.estimate.moments import THIN, Prepared, Target, normal, prepare
-from mixtree.estimate.solve import Equations, Floats, Solution, mixed, nearest_in_hull
+from mixtree.estimate.solve import (
+    Equations,
+    Floats,
+    Solution,
+    mixed,
+    nearest_in_hull,
+    root_of,
+    root_of_inverse,
+)
 from mixtree.simplex import Mixture
 
 _POWER = 0.8  # with which a target worth knowing about must be found before "inside" is said
@@ -93,13 +101,13 @@ def hull_prepared(
     Without a look outside there is no power, and what is not rejected stays undecided. At most ``rows`` rows
     of a source, half of them, make targets.
     """
-    rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(_STREAM + 1)[_STREAM])
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(_STREAM,)))
     given = prepared.of(target)
     equations, solution, target = given.equations, given.solution, given.rows
     alpha = solution.alpha
     # One half of the source rows weighs, the other makes targets: made of the first they came too close.
     weigh, make = (replace(equations, covariances=half.covariances) for half in prepared.halves)
-    root = np.linalg.inv(np.linalg.cholesky(weigh.noise(weigh.around(alpha))))
+    root = root_of_inverse(weigh.noise(weigh.around(alpha)))
     distance = _Distance(root @ equations.means)
     statistic = distance(root @ equations.target)
     edge = distance.corners @ _towards_edge(solution, equations.n)
@@ -206,12 +214,10 @@ def _noise(
     q = len(root)
     n = max(1, round(equations.n))
     if n > _MANY:
-        factor = np.linalg.cholesky(equations.noise(alpha))
-        drawn: Floats = rng.standard_normal((repetitions, q)) @ (root @ factor).T
+        drawn: Floats = rng.standard_normal((repetitions, q)) @ (root @ root_of(equations.noise(alpha))).T
         return drawn
     own = mixed(alpha**2 / equations.sizes, equations.covariances)
-    values, vectors = np.linalg.eigh(own)
-    noise: Floats = rng.standard_normal((repetitions, q)) @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    noise: Floats = rng.standard_normal((repetitions, q)) @ root_of(own).T
     counts = rng.multinomial(n, alpha / alpha.sum(), size=repetitions)
     for i, (table, share, part) in enumerate(
         zip(prepared.tables, prepared.shares, prepared.parts[1], strict=True)
@@ -285,8 +291,8 @@ def _targets_outside(
     least = np.sqrt(_UNLIKE[len(alpha) == 1] / per_row)
     targets = []
     for i in range(min(most, len(alpha))):
-        others = np.delete(corners, i, axis=1) if len(alpha) > 1 else corners
-        rest = np.delete(alpha, i) if len(alpha) > 1 else alpha
+        kept = [k for k in range(len(alpha)) if k != i] or [i]
+        others, rest = corners[:, kept], alpha[kept]
         rest = rest / rest.sum() if rest.sum() > 1e-9 else np.full(len(rest), 1.0 / len(rest))
         foot = others @ nearest_in_hull(others, corners[:, i])
         away = corners[:, i] - foot

@@ -13,7 +13,7 @@ import scipy.linalg
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import InputError, TrainingError
 from mixtree.estimate.moments import Prepared, prepare, share_of
-from mixtree.estimate.solve import Estimate, Floats, as_estimate, solve, summarise
+from mixtree.estimate.solve import Estimate, Floats, Part, as_estimate, solve, summarise
 from mixtree.simplex import Mixture, uniform_mixture
 
 _ROWS, _FEWEST = 12_000, 300  # the classifier's: of all sources together, and of each at least
@@ -59,7 +59,12 @@ def likely_prepared(ratios: Ratios, target: Rows, *, names: tuple[str, ...]) -> 
         # Their mean weighted by α is 1 in every row, so the last one follows from the others.
         return (values / (values @ around)[:, None])[:, : max(1, len(names) - 1)]
 
-    summary = summarise([scores(values) for values in ratios.of_sources], ratios.shares)
+    summary = summarise(
+        [
+            Part.of(scores(values), share)
+            for values, share in zip(ratios.of_sources, ratios.shares, strict=True)
+        ]
+    )
     equations = summary.equations(np.mean([scores(values) for values in of_target], axis=0), share)
     return as_estimate(
         solve(equations),

@@ -6,7 +6,7 @@ import numpy as np
 
 from mixtree.data.sources import Rows, Sources
 from mixtree.estimate.moments import Prepared, Target, prepare
-from mixtree.estimate.solve import Equations, Estimate, Floats, as_estimate, solve, summarise
+from mixtree.estimate.solve import Equations, Estimate, Floats, Part, as_estimate, solve, summarise
 
 _ROOM = 12_000_000  # numbers that are worth keeping until the verdict: 96 MB
 
@@ -67,7 +67,8 @@ def match_prepared(prepared: Prepared, target: Rows | Target, *, names: tuple[st
         for values, rows, part in zip(of_sources, prepared.tables, prepared.parts[apply], strict=True):
             values[part] = rows[part] @ combine
         of_target.append(table @ combine)
-    solution = solve(summarise(of_sources, prepared.shares).equations(np.mean(of_target, axis=0), share))
+    combined = summarise([Part.of(*each) for each in zip(of_sources, prepared.shares, strict=True)])
+    solution = solve(combined.equations(np.mean(of_target, axis=0), share))
     joint = prepared.basis.labels is not None
     notes = prepared.notes(names)
     if not joint:

@@ -18,7 +18,7 @@ from mixtree.data.sources import Rows, Sources
 from mixtree.errors import InputError
 from mixtree.estimate.directions import find_directions
 from mixtree.estimate.rare import RareValues, single_valued
-from mixtree.estimate.solve import Equations, Floats, Solution, Summary, solve, summarise
+from mixtree.estimate.solve import Equations, Floats, Part, Solution, Summary, solve, summarise
 
 _MOMENTS = 120
 _CLASSES = 10  # indicators of at most so many classes: those whose shares differ most between the sources
@@ -45,7 +45,7 @@ class Labels:
     def fit(cls, rows: list[Rows], classes: int, rare: NDArray[np.int64] | None = None) -> Labels:
         """Labels as the sources have them, each source counting the same; rare ones if there is no other."""
         chosen = _classes_that_differ(rows, classes)
-        if rare is not None and len(left := np.setdiff1d(chosen, rare)):
+        if rare is not None and len(rare) and len(left := np.setdiff1d(chosen, rare)):
             chosen = left
         size = len(chosen) if classes else 2
         shares = np.concatenate([share_of(part) / len(rows) for part in rows])
@@ -156,17 +156,26 @@ class Prepared:
     @cached_property
     def whole(self) -> Summary:
         """Of all rows."""
-        return summarise(self.tables, self.shares)
+        joined = [
+            one if len(share) == 1 else one.joined(other, float(share[part].sum()))
+            for one, other, share, part in zip(*self._looked_at, self.shares, self.parts[0], strict=True)
+        ]
+        return summarise(joined)
 
     @cached_property
     def halves(self) -> tuple[Summary, Summary]:
         """Of the first half of every source's rows, and of the second."""
+        first, second = map(summarise, self._looked_at)
+        return first, second
+
+    @cached_property
+    def _looked_at(self) -> tuple[list[Part], list[Part]]:
         first, second = (
-            summarise(
-                [table[part] for table, part in zip(self.tables, self.parts[half], strict=True)],
-                [normal(share[part]) for share, part in zip(self.shares, self.parts[half], strict=True)],
-            )
-            for half in (0, 1)
+            [
+                Part.of(table[part], normal(share[part]))
+                for table, share, part in zip(self.tables, self.shares, half, strict=True)
+            ]
+            for half in self.parts
         )
         return first, second
 
@@ -319,6 +328,8 @@ def _layer(columns: int, count: int, rng: np.random.Generator) -> tuple[Floats, 
 
 def share_of(rows: Rows) -> Floats:
     """Row weights that sum to 1."""
+    if rows.weight is None:
+        return np.full(len(rows), 1.0 / len(rows))
     return normal(np.asarray(rows.weights, dtype=np.float64))
 
 

@@ -11,12 +11,15 @@ used one source at a time and no further: intervals are honest, at times wider t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 from scipy.optimize import nnls
 from scipy.stats import chi2
 
@@ -101,12 +104,10 @@ class Equations(Summary):
 
     def noise(self, alpha: Mixture) -> Floats:
         """Covariance of target − Σ α_i means_i if the target is this mixture: its rows' and the sources'."""
-        mean = self.means @ alpha
-        between = (self.means * alpha) @ self.means.T - np.outer(mean, mean)
-        within = mixed(alpha / self.n + alpha**2 / self.sizes, self.covariances)
-        covariance: Floats = between / self.n + within
-        diagonal = np.einsum("ii->i", covariance)
-        diagonal += _JITTER * diagonal.mean() + 1e-12
+        apart = self.means - (self.means @ alpha)[:, None]
+        covariance: Floats = (apart * (alpha / self.n)) @ apart.T
+        covariance += mixed(alpha / self.n + alpha**2 / self.sizes, self.covariances)
+        covariance.ravel()[:: len(covariance) + 1] += _JITTER * covariance.trace() / len(covariance) + 1e-12
         return covariance
 
     def around(self, alpha: Mixture) -> Mixture:
@@ -124,18 +125,75 @@ class Solution:
     covariance: Floats
 
 
+# numpy and scipy look longer at what they are given than they compute with it, for matrices of ten rows.
+
+
+def inverse(matrix: Floats) -> Floats:
+    """Of a positive definite matrix."""
+    factor, problem = lapack.dpotrf(matrix, lower=1)
+    if problem:
+        return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
+    half, _ = lapack.dpotri(factor, lower=1, overwrite_c=1)
+    whole: Floats = half + half.T
+    whole.ravel()[:: len(whole) + 1] *= 0.5
+    return whole
+
+
+def root_of_inverse(covariance: Floats) -> Floats:
+    """R with R·covariance·Rᵀ = 1, for a positive definite one."""
+    factor, problem = lapack.dpotrf(covariance, lower=1)
+    if problem:
+        return np.linalg.inv(np.linalg.cholesky(covariance))
+    root: Floats = lapack.dtrtri(factor, lower=1, overwrite_c=1)[0]
+    return root
+
+
+def root_of(covariance: Floats) -> Floats:
+    """R with R·Rᵀ = covariance, which may be singular."""
+    jitter = 1e-10 * covariance.trace() / len(covariance)
+    factor, problem = lapack.dpotrf(covariance + jitter * np.eye(len(covariance)), lower=1)
+    if problem:
+        values, vectors = np.linalg.eigh(covariance)
+        factor = vectors * np.sqrt(np.maximum(values, 0.0))
+    root: Floats = factor
+    return root
+
+
 def mixed(weights: Floats, matrices: Floats) -> Floats:
     """Σ weights_i matrices_i."""
     return np.asarray((weights @ matrices.reshape(len(weights), -1)).reshape(matrices.shape[1:]))
 
 
-def summarise(sources: list[Floats], shares: list[Floats]) -> Summary:
-    """From function values, one table (rows × q) per source, and row weights that sum to 1 per table."""
-    means = np.stack([share @ table for table, share in zip(sources, shares, strict=True)], axis=1)
-    sizes = np.array([1.0 / (share @ share) for share in shares])
-    scatter = np.stack(
-        [_scatter(*each) for each in zip(sources, shares, means.T, strict=True)],
-    )
+class Part(NamedTuple):
+    """Mean and covariance of some rows of a source, and how many rows of one weight would say as much."""
+
+    mean: Floats
+    scatter: Floats
+    size: float
+
+    @classmethod
+    def of(cls, table: Floats, share: Floats) -> Part:
+        """From function values (rows × q) and row weights that sum to 1."""
+        mean = share @ table
+        gaps = table - mean
+        gaps *= np.sqrt(share)[:, None]
+        return cls(mean, gaps.T @ gaps, 1.0 / float(share @ share))
+
+    def joined(self, other: Part, share: float) -> Part:
+        """With other rows of the source, these having so much of the weight of all."""
+        rest = 1.0 - share
+        between = np.outer(share * rest * (self.mean - other.mean), self.mean - other.mean)
+        return Part(
+            share * self.mean + rest * other.mean,
+            share * self.scatter + rest * other.scatter + between,
+            1.0 / (share**2 / self.size + rest**2 / other.size),
+        )
+
+
+def summarise(parts: Sequence[Part]) -> Summary:
+    """Of the sources, each looked at in one part."""
+    means, sizes = np.stack([part.mean for part in parts], axis=1), np.array([part.size for part in parts])
+    scatter = np.stack([part.scatter for part in parts])
     # A source of few rows borrows its covariance from all of them, as if q more rows were theirs.
     q = len(means)
     pooled = mixed(sizes, scatter) / max(sizes.sum() - len(sizes), 1.0)
@@ -145,18 +203,12 @@ def summarise(sources: list[Floats], shares: list[Floats]) -> Summary:
     return Summary(means, scatter, sizes)
 
 
-def _scatter(table: Floats, share: Floats, mean: Floats) -> Floats:
-    gaps = table - mean
-    gaps *= np.sqrt(share)[:, None]
-    return np.asarray(gaps.T @ gaps)
-
-
 def solve(equations: Equations) -> Solution:
     """Generalised least squares on the simplex, weighed by the noise that α itself implies."""
     sources = len(equations.sizes)
     alpha = uniform_mixture(sources)
     for _ in range(_ROUNDS):
-        weight = np.linalg.inv(equations.noise(equations.around(alpha)))
+        weight = inverse(equations.noise(equations.around(alpha)))
         gram = equations.means.T @ weight @ equations.means
         right = equations.means.T @ weight @ equations.target
         # The sources' own sampling noise makes them look further apart than they are, by this much.
@@ -185,6 +237,14 @@ def on_simplex(gram: Floats, right: Floats) -> Mixture:
 
     With gram = LᵀL and right = Lᵀb this is the point of the hull of L's columns that is nearest to b.
     """
+    # Mostly it is the one on the plane Σα = 1.
+    factor, both, problem = lapack.dposv(gram, np.stack([right, np.ones_like(right)], axis=1))
+    pivots = factor.diagonal()
+    if not problem and pivots.min() > 1e-6 * pivots.max():
+        free, towards = both.T
+        inside: Mixture = free + towards * ((1.0 - free.sum()) / towards.sum())
+        if inside.min() >= 0.0:
+            return inside
     values, vectors = np.linalg.eigh(gram)
     roots = np.sqrt(np.maximum(values, 1e-12 * max(float(values[-1]), 1e-300)))
     return nearest_in_hull(roots[:, None] * vectors.T, (vectors.T @ right) / roots)
@@ -200,8 +260,10 @@ def nearest_in_hull(corners: Floats, point: Floats) -> Mixture:
     size = float(np.abs(edges).max())
     if size == 0.0 or corners.shape[1] == 1:
         return uniform_mixture(corners.shape[1])
-    system = np.vstack([edges / size, np.ones(corners.shape[1])])
-    weights, _ = nnls(system, np.append(np.zeros(len(edges)), 1.0))
+    system, wanted = np.ones((len(edges) + 1, corners.shape[1])), np.zeros(len(edges) + 1)
+    np.divide(edges, size, out=system[:-1])
+    wanted[-1] = 1.0
+    weights, _ = nnls(system, wanted)
     nearest: Mixture = weights / weights.sum()
     return nearest
 
@@ -252,7 +314,7 @@ def _share_of(gram: Floats, apart: Floats) -> float:
     total = float(taken.trace())
     if not plane.size or not total > 0.0:
         return 0.0
+    taken.ravel()[:: len(taken) + 1] += 1e-12 * total
     # The smallest eigenvalue of gram beside taken, along that plane.
-    root = np.linalg.inv(np.linalg.cholesky(taken + 1e-12 * total * np.eye(len(taken))))
-    smallest = float(np.linalg.eigvalsh(root @ (plane.T @ gram @ plane) @ root.T)[0])
-    return min(max(0.5 * smallest, 0.0), 1.0)
+    values, _, problem = lapack.dsygv(plane.T @ gram @ plane, taken, jobz="N")
+    return 0.0 if problem else min(max(0.5 * float(values[0]), 0.0), 1.0)

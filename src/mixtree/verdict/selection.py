@@ -14,7 +14,8 @@ from scipy.special import ndtr, ndtri
 
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, InputError
-from mixtree.metrics import AUROC, Metric, absent_classes
+from mixtree.estimate.solve import root_of
+from mixtree.metrics import Metric, absent_classes
 from mixtree.verdict.intervals import ScoreInterval, honest_score
 from mixtree.verdict.resampling import Floats
 
@@ -30,7 +31,6 @@ _BINS = 10  # strata of a regression's targets
 _REPEATS = 10  # of splitting the rows: what another ten splits would change is a tenth of the score's error
 _DRAWS = 200
 _MANY = 30  # rows from which a resampled mean is taken to be normal
-_PAIRS = 2e6  # of rows, over all models, that are compared once and for all
 
 
 def holdout(sources: Sources, fraction: float | None = None, *, seed: int) -> tuple[Sources, Rows | None]:
@@ -235,9 +235,7 @@ def _fold_scores(
         return np.empty(0), np.empty(0)
     chosen_by, scored_by = pick_by.scores(~np.array(held)), pick_by.scores(np.array(held))
     picks = np.stack([np.take(group, chosen_by[:, group].argmax(axis=1)) for group in groups], axis=1)
-    # The metric's own scores; mostly another one has chosen.
-    scorer = pick_by if pick_by.metric is metric else Chooser(metric, labels, stack)
-    scores = scorer.picked(held, picks)
+    scores = scores_of_picked(metric, labels, stack, held, picks)  # mostly another metric has chosen
     finite = np.isfinite(scores).all(axis=1)
     return scores[finite], np.take_along_axis(scored_by, picks, axis=1)[finite]
 
@@ -299,18 +297,11 @@ def _winner(choose: Metric, labels: NDArray[Any], stack: Floats) -> int:
 
 
 class Chooser:
-    """Says which model some of the rows choose; means over rows, and areas of few rows, are not computed from
-    scratch every time."""
+    """Says which model some of the rows choose; means over rows are not computed from scratch every time."""
 
     def __init__(self, choose: Metric, labels: NDArray[Any], stack: Floats) -> None:
         self.metric, self._labels, self._stack = choose, labels, stack
         self._terms: Floats | None = None
-        self._wins: Floats | None = None
-        if choose is AUROC and len(stack) * len(labels) ** 2 <= _PAIRS and len(np.unique(labels)) == 2:
-            # (models, positives, others): which of two rows is ranked higher, half of it for a tie.
-            place = stack[:, :, 1]
-            one, other = place[:, labels == 1, None], place[:, None, labels == 0]
-            self._wins = (one > other) + 0.5 * (one == other)
         if choose.contributions is not None and not choose.by_class:
             known = labels.astype(np.intp) if stack.ndim == 3 else labels
             terms = choose.contributions(known, stack)
@@ -320,7 +311,7 @@ class Chooser:
     @property
     def quick(self) -> bool:
         """Whether scores of one more part cost next to nothing."""
-        return self._terms is not None or self._wins is not None
+        return self._terms is not None
 
     def __call__(self, rows: NDArray[Any]) -> int:
         """The number of the model that does best on these rows (positions or flags)."""
@@ -330,21 +321,10 @@ class Chooser:
 
     def scores(self, parts: NDArray[np.bool_]) -> Floats:
         """How the models (columns) do on parts of the rows, one line of flags each; higher is better."""
-        if self._wins is not None:
-            one, other = parts[:, self._labels == 1].astype(float), parts[:, self._labels == 0].astype(float)
-            won = np.einsum("mpn,pn->pm", one @ self._wins, other)
-            return np.asarray(won / (one.sum(axis=1) * other.sum(axis=1))[:, None])
         if self._terms is not None:
             return np.asarray(parts @ self._terms.T / parts.sum(axis=1, keepdims=True))
         found = np.array([scores_of(self.metric, self._labels[part], self._stack[:, part]) for part in parts])
         return found if self.metric.higher_is_better else -found
-
-    def picked(self, parts: list[NDArray[np.bool_]], picks: NDArray[Any]) -> Floats:
-        """The scores of the picked models (parts, picks) on each part of the rows, as the metric has them."""
-        if self.quick:
-            scores = np.take_along_axis(self.scores(np.array(parts)), picks, axis=1)
-            return scores if self.metric.higher_is_better else -scores
-        return scores_of_picked(self.metric, self._labels, self._stack, parts, picks)
 
 
 def scores_of_picked(
@@ -354,15 +334,15 @@ def scores_of_picked(
     parts: list[NDArray[np.bool_]],
     picks: NDArray[Any],
 ) -> Floats:
-    """The scores (parts, picks) of some of the models, those picked for a part of the rows, on that part.
-
-    Straight to the metric's function: labels and predictions, which are finite, were checked before.
-    """
+    """The scores (parts, picks) of some of the models, those picked for a part of the rows, on that part."""
     known, scores = labels.astype(np.intp) if stack.ndim == 3 else labels, np.empty(picks.shape)
     with absent_classes():
-        for line, part, each in zip(scores, parts, picks, strict=True):
-            few, where = np.unique(each, return_inverse=True)  # a metric of the user's may take its time
-            line[:] = metric.values(known[part], stack[few][:, part])[where]
+        for line, part, each in zip(scores, parts, picks.tolist(), strict=True):
+            # Straight to the metric's function, which may be the user's and take its time: what it is given
+            # was checked before.
+            few = sorted(set(each))
+            found = metric.values(known[part], np.array([stack[model][part] for model in few]))
+            line[:] = [found[few.index(model)] for model in each]
     return scores
 
 
@@ -416,29 +396,38 @@ def optimism_of(
     metric: Metric, labels: NDArray[Any], terms: Floats, scores: Floats, *, seed: int = 0
 ) -> float:
     """The expected optimism of several models whose rows' contributions and scores are known."""
-    count = len(terms)
     better = 1.0 if metric.higher_is_better else -1.0
     seen = better * scores
     rng = np.random.default_rng(seed)
-    moved, covariance = np.zeros((_DRAWS, count)), np.zeros((count, count))
-    for part in [labels == label for label in np.unique(labels)] if metric.by_class else [slice(None)]:
-        mine = terms[:, part]
-        mine = mine - mine.mean(axis=1, keepdims=True)
-        rows = mine.shape[1]
-        if rows <= max(_MANY, count):
-            counts = rng.multinomial(rows, np.full(rows, 1.0 / rows), size=_DRAWS)
-            moved += better * (counts @ mine.T) / rows
-        else:  # means of so many rows are normal, and models are fewer than rows
-            covariance += mine @ mine.T / rows**2
-    if covariance.any():
-        values, vectors = np.linalg.eigh(covariance)
-        moved += rng.standard_normal(moved.shape) @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    moved = np.zeros((_DRAWS, len(terms)))
+    strata = labels if metric.by_class else np.zeros(len(labels), dtype=np.intp)
+    sizes = np.unique(strata, return_counts=True)[1]
+    small = sizes <= max(_MANY, len(terms))
+    few = np.repeat(small, sizes)  # of the rows, class by class
+    of_class = np.repeat(np.arange(len(sizes)), sizes)
+    gaps = terms[:, strata.argsort(kind="stable")]
+    means = np.add.reduceat(gaps, sizes.cumsum() - sizes, axis=1) / sizes
+    gaps = (gaps - means[:, of_class]) * (better / sizes[of_class])
+    if few.any():
+        moved += _resampled(gaps[:, few], sizes[small], rng)
+    if not few.all():  # means of so many rows are normal, and models are fewer than rows
+        many = gaps[:, ~few] if few.any() else gaps
+        moved += rng.standard_normal(moved.shape) @ root_of(many @ many.T).T
     # The scores lie further apart than the truth does, by the noise in them: pull them together by as much.
     apart, noise = float(seen.var()), float(moved.var(axis=1).mean())
     share = np.sqrt(max(0.0, 1.0 - noise / apart)) if apart > 0.0 else 0.0
     true = seen.mean() + share * (seen - seen.mean())
     winners = (true + moved).argmax(axis=1)
     return max(0.0, float(moved[np.arange(_DRAWS), winners].mean()))
+
+
+def _resampled(gaps: Floats, sizes: NDArray[np.intp], rng: np.random.Generator) -> Floats:
+    """Sums (draws, models) of as many rows per class as there are, drawn from the class with replacement."""
+    size, begin = np.repeat(sizes, sizes), np.repeat(sizes.cumsum() - sizes, sizes)
+    rows = begin + (rng.random((_DRAWS, len(size))) * size).astype(np.intp)
+    rows += np.arange(0, rows.size, len(size))[:, None]
+    counts = np.bincount(rows.ravel(), minlength=rows.size).reshape(rows.shape)
+    return np.asarray(counts.astype(np.float64) @ gaps.T)
 
 
 def climbs(metric: Metric, y: ArrayLike, new: ArrayLike, best: ArrayLike, *, errors: float = 1.0) -> bool:
