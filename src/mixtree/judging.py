@@ -267,7 +267,7 @@ def untouched(tree: Tree, sources: int) -> dict[Path, Node]:
     clean: dict[Path, Node] = {}
     touched: set[Path] = set()
     for path, node in tree.items():
-        if path[:-1] in touched or np.any(node.mixture[sources:] > 0):
+        if path[:-1] in touched or (len(node.mixture) > sources and np.any(node.mixture[sources:] > 0)):
             touched.add(path)
         else:
             clean[path] = node
