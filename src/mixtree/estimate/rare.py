@@ -182,7 +182,7 @@ def _rare_dense(tables: list[Any], most: int) -> tuple[Index, NDArray[np.float64
             where[columns[column]] = start + block.start + row
             columns = columns[each[columns].sum(axis=1) <= most]
             if not len(columns):
-                break
+                return columns, usual[columns], each[columns], columns
         start += len(table)
     return columns, usual[columns], each[columns], where[columns]
 

@@ -176,8 +176,10 @@ def cross_fitted(
         seen = pick_by.scores(np.ones((1, len(labels)), dtype=np.bool_))[0]
         by_all = np.array([group[int(seen[group].argmax())] for group in groups])
         most = int((seen[by_all] - liked.mean(axis=0)).argmax())
-        look = scores_of(metric, labels, stack[by_all[[most]]])[0]
-        gap = better * float(look - scores[:, most].mean())
+        look = scores_of_picked(
+            metric, labels, stack, [np.ones(len(labels), dtype=np.bool_)], by_all[None, [most]]
+        )
+        gap = better * float(look[0, 0] - scores[:, most].mean())
     # Losses are never negative, nor are areas; what a metric of the user's may be is not known.
     floor = 0.0 if alone.low >= 0.0 and (not metric.higher_is_better or metric.by_class) else -np.inf
     return _lowered(alone, better * gap, len(predictions), made_up=max(0.0, gap), floor=floor)
