@@ -92,22 +92,26 @@ class Basis:
         directions: Floats | None,
         layer: tuple[Floats, Floats] | None,
         columns: NDArray[np.int64] | None = None,
-    ) -> Basis:
-        """Centre and spread as the sources have them, each source counting the same."""
+    ) -> tuple[Basis, list[Floats]]:
+        """Centre and spread as the sources have them, each source counting the same; and the rows' values."""
         raw = cls(labels, directions, layer, columns, np.zeros(1), np.ones(1))
         shares = np.concatenate([share_of(part) / len(rows) for part in rows])
-        table = np.vstack([raw._features(part.x) for part in rows])
-        return cls(labels, directions, layer, columns, *_centre(table, shares))
+        features = [raw._features(part.x) for part in rows]
+        basis = cls(labels, directions, layer, columns, *_centre(np.vstack(features), shares))
+        return basis, [basis._table(x, part.y) for x, part in zip(features, rows, strict=True)]
 
     def __call__(self, rows: Rows) -> Floats:
-        x = self._features(rows.x) - self.centre
+        return self._table(self._features(rows.x), rows.y)
+
+    def _table(self, features: Floats, labels: NDArray[Any]) -> Floats:
+        x = features - self.centre
         x /= self.spread
         np.clip(x, -_CLIP, _CLIP, out=x)
         if self.layer is not None:
             x = np.hstack([x, np.tanh(x @ self.layer[0] + self.layer[1])])
         if self.labels is None:
             return x
-        y = self.labels(rows.y)
+        y = self.labels(labels)
         columns, of_y = x.shape[1], y.shape[1]
         table = np.empty((len(x), columns + of_y + columns * of_y))
         table[:, :columns], table[:, columns : columns + of_y] = x, y
@@ -267,8 +271,7 @@ def prepare(
         directions = find_directions(tables, values, keep, rng)
     columns = min(features, keep)
     more = min(keep - columns, _too_few(columns, of_y, len(sources)))
-    basis = Basis.fit(parts, labels, directions, _layer(columns, more, rng), used_columns)
-    tables = [basis(part) for part in parts]
+    basis, tables = Basis.fit(parts, labels, directions, _layer(columns, more, rng), used_columns)
     used = np.ones(tables[0].shape[1], dtype=np.bool_)
     used[single_valued(tables, tolerance=1e-9)] = False
     varies = bool(used.any())
@@ -300,9 +303,13 @@ def _drawn(sources: Sources, most: int, rng: np.random.Generator, *, quick: bool
 def _split(rows: list[Rows]) -> tuple[list[Rows], list[Rows]]:
     """A third of every source's rows, and the others; a source of one row has to be both."""
     cuts = [max(1, len(part) // 3) for part in rows]
-    first = [part.take(np.arange(cut)) for part, cut in zip(rows, cuts, strict=True)]
-    others = [part.take(np.arange(cut % len(part), len(part))) for part, cut in zip(rows, cuts, strict=True)]
+    first = [_sliced(part, slice(cut)) for part, cut in zip(rows, cuts, strict=True)]
+    others = [_sliced(part, slice(cut % len(part), None)) for part, cut in zip(rows, cuts, strict=True)]
     return first, others
+
+
+def _sliced(rows: Rows, some: slice) -> Rows:
+    return Rows(rows.x[some], rows.y[some], None if rows.weight is None else rows.weight[some])
 
 
 def _limit(sizes: list[int]) -> int:
