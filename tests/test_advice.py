@@ -99,6 +99,9 @@ def test_a_model_far_behind_was_not_beaten_by_luck():
     y, predictions, nodes = models(30, [0.5] * 15 + [0.0] * 15, rows=1_000)
     near = looks(models_of(AUROC, y, dict(list(predictions.items())[:15]), nodes[:15]), nodes)
     assert looks(models_of(AUROC, y, predictions, nodes), nodes).optimism == near.optimism > 0.0
+    # Nor is it far behind one whose luck made it look sure.
+    lucky = [replace(nodes[0], standard_error=0.0), *nodes[1:]]
+    assert looks(models_of(AUROC, y, predictions, lucky), nodes).optimism > 0.5 * near.optimism
     # Without a standard error nobody knows what is far.
     unsure = [replace(node, standard_error=float("nan")) for node in nodes]
     assert looks(models_of(AUROC, y, predictions, unsure), nodes).optimism != near.optimism

@@ -481,6 +481,20 @@ def test_images_are_tables_of_their_numbers() -> None:
     given = replace(flat, rows=tuple(map(image, flat.rows)), validation=image(flat.validation))
     assert np.array_equal(match_moments(given).alpha, match_moments(flat).alpha)
     assert hull_test(given).p == hull_test(flat).p
+    assert np.array_equal(maximum_likelihood(given).alpha, maximum_likelihood(flat).alpha)
+
+
+def test_many_columns_of_few_directions_are_as_good_as_those() -> None:
+    """400 columns that are combinations of 3: no direction is made of their rounding."""
+    few = synthetic(rows=600, validation=200, features=3, test=1, seed=5).sources
+    spread = np.random.default_rng(0).standard_normal((3, 400))
+
+    def wide(rows: Rows) -> Rows:
+        return Rows(rows.x @ spread, rows.y)
+
+    sources = replace(few, rows=tuple(map(wide, few.rows)), validation=wide(few.validation))
+    directions = prepare(sources).basis.directions
+    assert directions is not None and directions.shape == (400, 3)
 
 
 def written_thrice(sources: Sources) -> Sources:

@@ -319,6 +319,7 @@ def test_one_class_is_an_error_that_says_what_to_do(metric, classes):
     ("metric", "y", "p", "message"),
     [
         (AUROC, [0, 1, 2], np.full((3, 3), 1 / 3), "two classes, not 3; choose 'hand-till'"),
+        (AUROC, [0, 0], [[1.0], [1.0]], "two classes, not 1; choose 'hand-till'"),
         (AUROC, [0, 1], [0.2, 0.8], r"must be \(rows, classes\)"),
         (ACCURACY, [0, 1], [[2.0, -3.0], [1.0, 4.0]], "row 0 sum to -1: apply a softmax"),
         (ACCURACY, [0, 2], [[0.5, 0.5], [0.5, 0.5]], r"labels 0 … 2 but predictions for 2 classes"),

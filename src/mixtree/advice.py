@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import hypot, isfinite
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from mixtree.verdict.selection import Chooser, optimism_of, scores_of, scores_of
 Floats = NDArray[np.float64]
 
 _MOST = 200  # nodes
-_BEHIND = 3.0  # standard errors of the best value: a node so far behind was not beaten by luck
+_BEHIND = 3.0  # standard errors of both values: a node so far behind was not beaten by luck
 _REPEATS = 8
 _CURVE = 3  # scores that make one
 _FEWEST = 40  # rows: a quarter of them has to choose
@@ -50,9 +50,7 @@ class Models:
         self.finite = {path: each for path, each in predictions.items() if np.isfinite(each).all()}
         """What models predict for these rows; those that predict numbers only."""
         best = sorted(self.finite, key=lambda path: nodes[path].value)[:_MOST]
-        if best and isfinite(nodes[best[0]].standard_error):
-            least = nodes[best[0]].value + _BEHIND * nodes[best[0]].standard_error
-            best = [path for path in best if nodes[path].value <= least]
+        best = [path for path in best if not _behind(nodes[path], nodes[best[0]])]
         led = [node.path for node in lineage if node.path in self.finite]
         self.optimism = 0.0 if best and metric.contributions is not None else float("nan")
         """Of the best node's score, expected from looking so often; NaN where it is not known."""
@@ -67,6 +65,11 @@ class Models:
             # A metric of the user's may take its time, or fail: it is asked for no more than is needed.
             scores = scores_of(metric, y, np.array([predictions[path] for path in others]))
             self.scores |= dict(zip(others, scores.tolist(), strict=True))
+
+
+def _behind(node: Node, best: Node) -> bool:
+    """Whether another draw of the rows would not have made this one the best; the luckiest looks too sure."""
+    return node.value - best.value > _BEHIND * hypot(node.standard_error, best.standard_error)
 
 
 def looks(models: Models, nodes: Sequence[Node]) -> Looks:

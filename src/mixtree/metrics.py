@@ -526,7 +526,8 @@ def _two_classes(y: Array, stack: Array) -> Array:
 
 
 def _auroc_values(y: Array, stack: Array) -> Floats:
-    return _areas(stack[:, :, 1], y, 1, _two_classes(y, stack))[:, 0]
+    counts = _two_classes(y, stack)
+    return _areas(stack[:, :, 1], y, 1, counts)[:, 0]
 
 
 def _auroc_terms(y: Array, stack: Array) -> Floats:

@@ -299,10 +299,17 @@ def test_a_metric_that_is_a_mean_on_all_rows_only_is_scored_by_itself():
     stack = y + 0.5 * rng.standard_normal((4, 60))
     part = label_folds(y, 2, rng) == 0
     chooser = Chooser(own, y, stack)
-    assert not chooser.quick
     assert chooser.scores(part[None])[0] == pytest.approx(r2(y[part], stack[:, part]))
 
 
 def test_nothing_is_made_up_where_there_is_no_choice():
     assert expected_optimism(AUROC, [1], [[[0.4, 0.6]], [[0.3, 0.7]]]) == 0.0
     assert expected_optimism(AUROC, [1, 1], [[[0.4, 0.6], [0.2, 0.8]]]) == 0.0
+
+
+def test_what_cannot_be_computed_is_not_called_nothing():
+    rng = np.random.default_rng(0)
+    y, huge = rng.standard_normal(50), rng.standard_normal((3, 50))
+    huge[0, 0] = 1e200
+    with np.errstate(all="ignore"):
+        assert np.isnan(expected_optimism(SQUARED_LOSS, y, huge))

@@ -67,20 +67,21 @@ def _principal(scaled: list[_Scaled], without: Floats, count: int, rng: np.rando
         start = start - without @ (without.T @ start)
         product = sum((part.transposed(part.times(start)) / len(scaled) for part in scaled), np.zeros(()))
         product = product - without @ (without.T @ product)
-        start = _of_symmetric(product) if exact else _leading(product, count + 10)
+        # Columns are of unit variance: beside that, what the given directions left may be rounding.
+        start = _of_symmetric(product) if exact else _leading(product, count + 10, beside=1.0)
     return start[:, :count]
 
 
 def _of_symmetric(matrix: Floats) -> Floats:
     """The same as the leading directions, in half the time."""
     values, vectors = np.linalg.eigh(matrix)
-    used: Floats = vectors[:, values > 1e-9 * max(float(values[-1]), 1e-300)][:, ::-1]
+    used: Floats = vectors[:, values > 1e-9 * max(float(values[-1]), 1.0)][:, ::-1]
     return used
 
 
-def _leading(matrix: Floats, count: int) -> Floats:
+def _leading(matrix: Floats, count: int, *, beside: float = 1e-300) -> Floats:
     """The leading left singular directions, those of no weight left out."""
     left, values, _ = np.linalg.svd(matrix, full_matrices=False)
-    used = values > 1e-9 * max(float(values[0]) if len(values) else 0.0, 1e-300)
+    used = values > 1e-9 * max(float(values[0]) if len(values) else 0.0, beside)
     leading: Floats = left[:, used][:, :count]
     return leading

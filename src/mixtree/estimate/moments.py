@@ -157,23 +157,18 @@ class Prepared:
     copies: NDArray[np.int64]
     """Rows per source that repeat others of it."""
 
-    @cached_property
+    @property
     def whole(self) -> Summary:
         """Of all rows."""
-        joined = [
-            one if len(share) == 1 else one.joined(other, float(share[part].sum()))
-            for one, other, share, part in zip(*self._looked_at, self.shares, self.parts[0], strict=True)
-        ]
-        return summarise(joined)
+        return self._summaries[0]
 
-    @cached_property
+    @property
     def halves(self) -> tuple[Summary, Summary]:
         """Of the first half of every source's rows, and of the second."""
-        first, second = map(summarise, self._looked_at)
-        return first, second
+        return self._summaries[1:]
 
     @cached_property
-    def _looked_at(self) -> tuple[list[Part], list[Part]]:
+    def _summaries(self) -> tuple[Summary, Summary, Summary]:
         first, second = (
             [
                 Part.of(table[part], normal(share[part]))
@@ -181,7 +176,13 @@ class Prepared:
             ]
             for half in self.parts
         )
-        return first, second
+        whole = summarise(
+            [
+                one if len(share) == 1 else one.joined(other, float(share[part].sum()))
+                for one, other, share, part in zip(first, second, self.shares, self.parts[0], strict=True)
+            ]
+        )
+        return whole, summarise(first), summarise(second)
 
     @cached_property
     def parts(self) -> tuple[list[slice], list[slice]]:
@@ -205,14 +206,13 @@ class Prepared:
 
     def table(self, rows: Rows) -> Floats:
         """The functions' values on these rows."""
-        table = self.basis(rows)
+        table = self.basis(_flat(rows))
         return table if self.used.all() else table[:, self.used]
 
     def of(self, rows: Rows | Target) -> Target:
         """A target, solved for its mixture; one that already is stays as it is."""
         if isinstance(rows, Target):
             return rows
-        rows = _flat(rows)
         table, share = self.table(rows), share_of(rows)
         equations = self.whole.equations(table, share)
         return Target(rows, table, share, equations, solve(equations))

@@ -302,18 +302,13 @@ class Chooser:
     """Says which model some of the rows choose; means over rows are not computed from scratch every time."""
 
     def __init__(self, choose: Metric, labels: NDArray[Any], stack: Floats) -> None:
-        self.metric, self._labels, self._stack = choose, labels, stack
+        self.metric, self._stack = choose, stack
+        self._labels = labels.astype(np.intp) if stack.ndim == 3 else labels
         self._terms: Floats | None = None
         if choose.contributions is not None and not choose.by_class:
-            known = labels.astype(np.intp) if stack.ndim == 3 else labels
-            terms = choose.contributions(known, stack)
-            if choose.from_terms(known, terms) is not None:  # not so for a root of a mean
+            terms = choose.contributions(self._labels, stack)
+            if choose.from_terms(self._labels, terms) is not None:  # not so for a root of a mean
                 self._terms = terms if choose.higher_is_better else -terms
-
-    @property
-    def quick(self) -> bool:
-        """Whether scores of one more part cost next to nothing."""
-        return self._terms is not None
 
     def __call__(self, rows: NDArray[Any]) -> int:
         """The number of the model that does best on these rows (positions or flags)."""
@@ -325,7 +320,9 @@ class Chooser:
         """How the models (columns) do on parts of the rows, one line of flags each; higher is better."""
         if self._terms is not None:
             return np.asarray(parts @ self._terms.T / parts.sum(axis=1, keepdims=True))
-        found = np.array([scores_of(self.metric, self._labels[part], self._stack[:, part]) for part in parts])
+        with absent_classes():
+            # Straight to the metric's function: what it is given was checked before.
+            found = np.array([self.metric.values(self._labels[part], self._stack[:, part]) for part in parts])
         return found if self.metric.higher_is_better else -found
 
 
@@ -420,7 +417,7 @@ def optimism_of(
     share = np.sqrt(max(0.0, 1.0 - noise / apart)) if apart > 0.0 else 0.0
     true = seen.mean() + share * (seen - seen.mean())
     winners = (true + moved).argmax(axis=1)
-    return max(0.0, float(moved[np.arange(_DRAWS), winners].mean()))
+    return float(np.maximum(moved[np.arange(_DRAWS), winners].mean(), 0.0))
 
 
 def _resampled(gaps: Floats, sizes: NDArray[np.intp], rng: np.random.Generator) -> Floats:
