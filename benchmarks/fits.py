@@ -130,6 +130,7 @@ class Cost:
 SHAPES: dict[str, dict[str, Any]] = {
     "": {},
     "5,000 steps": {"budget": 5_000},
+    "20,000 rows a source": {"rows": 20_000},
     "mixmatch-ch": {"policy": "mixmatch-ch"},
     "mixmatch-ch, 20 classes": {"policy": "mixmatch-ch", "classes": 20},
     "uniform+decay": {"policy": "uniform+decay"},
