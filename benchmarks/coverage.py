@@ -600,8 +600,8 @@ def _about(name: str, cells: list[dict[str, Any]]) -> str:
         return (
             "What the verdict adds to the time of a study without references and nested folds (unless told "
             "3 sources of 2,000 rows, 10 features, 2 classes, auto, the default budget: 1,200 steps, 600, "
-            "4,000 and 16,000 with 1, 10 and 40 sources, 12,000 with 20,000 rows a source; one thread; medians of "
-            f"{cells[0]['repetitions']}, settings in turns):"
+            "4,000 and 16,000 with 1, 10 and 40 sources, 12,000 with 20,000 rows a source; one thread; "
+            f"medians of {cells[0]['repetitions']}, settings in turns):"
         )
     counts = [cell["repetitions"] for cell in cells if cell["repetitions"]]
     over = dict[str, list[float]]()
