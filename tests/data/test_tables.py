@@ -162,6 +162,17 @@ def test_the_same_files_give_the_same_bits(folder: Folder) -> None:
     assert first == again != other
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_sources_are_the_same_encoded_alone_or_together(
+    folder: Folder, sparse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = load_tables(folder.spec(sparse=sparse)).problem_sources
+    monkeypatch.setattr("mixtree.data.tables._TOGETHER", 70)  # one source has 60 rows
+    alone = load_tables(folder.spec(sparse=sparse)).problem_sources
+    assert issparse(alone.rows[0].x) == sparse
+    assert data_fingerprint(alone) == data_fingerprint(together)
+
+
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_a_column_that_gives_the_label_away_is_told(folder: Folder, task: str) -> None:
     label = "bought" if task == "classification" else "pay"

@@ -5,7 +5,7 @@ Everything that is learnt (types, medians, scales, levels, classes) is learnt fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,8 @@ from mixtree.data.readers import names, pick, read_table
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.specs import TableSpec
 from mixtree.data.splits import split_rows
+
+_TOGETHER = 100_000  # rows
 
 __all__ = ["TableData", "TableSpec", "load_tables", "read_table"]
 
@@ -93,13 +95,7 @@ def load_tables(spec: TableSpec, *, seed: int = 0, preprocessor: Preprocessor | 
         for column in frame
         if (where := tells_label(column, y["training"], classes=len(labels.classes or ())))
     ]
-    # All of them in one go, each source's rows beside each other: a source is a view of them.
-    order = np.concatenate(list(rows.values()))
-    x, ends = preprocessor.transform(frame, rows=order), np.cumsum([len(index) for index in rows.values()])
-    ready = {
-        name: Rows(x[end - len(index) : end], y["training"][index])
-        for (name, index), end in zip(rows.items(), ends.tolist(), strict=True)
-    }
+    ready = {name: Rows(x, y["training"][rows[name]]) for name, x in _encoded(preprocessor, frame, rows)}
     told += _notes(labels, ready, judges["validation"].rows)
     validation, classes = judges["validation"].rows, len(labels.classes or ())
     sources = Sources(tuple(ready), tuple(ready.values()), validation, classes)
@@ -146,6 +142,25 @@ def _rows_by_source(spec: TableSpec, training: Part) -> dict[str, NDArray[np.int
     given = [name for name, _ in spec.sources if name is not None]
     found = given or source.cast(pl.String).unique().sort().to_list()
     return {name: np.flatnonzero((source == name).to_numpy()) for name in found}
+
+
+def _encoded(
+    preprocessor: Preprocessor, frame: pl.DataFrame, rows: Mapping[str, NDArray[np.int64]]
+) -> Iterator[tuple[str, Any]]:
+    """The features of every source: large ones on their own, which takes least room, small ones together."""
+    groups: list[list[str]] = []
+    size = 0
+    for name, index in rows.items():
+        if not groups or size + len(index) > _TOGETHER:
+            groups.append([])
+            size = 0
+        groups[-1].append(name)
+        size += len(index)
+    for group in groups:
+        x, end = preprocessor.transform(frame, rows=np.concatenate([rows[name] for name in group])), 0
+        for name in group:
+            start, end = end, end + len(rows[name])
+            yield name, x if len(group) == 1 else x[start:end]
 
 
 def _compact(frame: pl.DataFrame, preprocessor: Preprocessor) -> pl.DataFrame:
