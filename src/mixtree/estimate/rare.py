@@ -78,7 +78,8 @@ class RareValues:
 
     def count(self, target: Rows) -> int:
         """Rows of the target with a class or a value that no source has."""
-        return len(np.unique(self._had_by(target)[:, self.seen == 0].nonzero()[0]))
+        rows, values = self._had_by(target)
+        return len(np.unique(rows[self.seen[values] == 0]))
 
     def p(self, target: Rows, alpha: Mixture) -> float:
         """Chance that as much is the target's alone, if the sources' rows were as likely to have it.
@@ -87,15 +88,15 @@ class RareValues:
         sources' and the target's together, is compared with what is only in the target. And what the sources
         rarely have may be common in the target.
         """
-        has = self._had_by(target)
-        times, n = np.bincount(has.indices, minlength=has.shape[1]), len(target)
+        had = self._had_by(target)
+        times, n = np.bincount(had[1], minlength=len(self.each)), len(target)
         others = 1.0 / float(alpha**2 @ (1.0 / self.rows))
         alone = (self.seen == 0) & (times > 0)
         found = np.unique(times[alone])
         chances = [
-            self._once(has, alone & (times == 1), times, alpha, others)
+            self._once(had, alone & (times == 1), times, alpha, n, others)
             if often == 1
-            else self._shared(has, alone & (times == often), times, int(often), n, others)
+            else self._shared(had, alone & (times == often), times, int(often), n, others)
             for often in found
         ]
         chances.append(self._more(times, n))
@@ -117,11 +118,16 @@ class RareValues:
         return min(1.0, len(self.each) * float(chances.min()))
 
     def _once(
-        self, has: sparse.csr_array, mine: NDArray[np.bool_], times: Index, alpha: Mixture, others: float
+        self,
+        had: tuple[Index, Index],
+        mine: NDArray[np.bool_],
+        times: Index,
+        alpha: Mixture,
+        n: int,
+        others: float,
     ) -> float:
         """Of the rows with a value that no other row has: how many are the target's."""
-        n = has.shape[0]
-        strange = len(np.unique(has[:, mine].nonzero()[0]))
+        strange = len(np.unique(had[0][mine[had[1]]]))
         rows = np.unique(self.where[(self.seen == 1) & (times == 0)])
         ends = np.cumsum(self.rows)
         each = np.bincount(np.searchsorted(ends, rows, side="right"), minlength=len(ends))
@@ -131,7 +137,7 @@ class RareValues:
 
     def _shared(
         self,
-        has: sparse.csr_array,
+        had: tuple[Index, Index],
         mine: NDArray[np.bool_],
         times: Index,
         often: int,
@@ -139,26 +145,34 @@ class RareValues:
         others: float,
     ) -> float:
         """Of the values that so many rows have: how many have them in the target alone."""
-        # Values that share rows are one event: a few odd rows may have many rare values in common.
-        links = has[:, mine]
-        blocks: list[list[Any]] = [[None, links], [links.T, None]]
-        graph: Any = sparse.block_array(blocks)
-        groups = connected_components(graph, directed=False)[0] - (n - len(np.unique(links.nonzero()[0])))
+        groups = _groups(*(each[mine[had[1]]] for each in had))
         both = self.seen + times == often
         also = int(np.count_nonzero(both & ~mine)) if often <= self.most else self.features
         chosen = gammaln(n + 1.0) - gammaln(n - often + 1.0)
         chance = float(np.exp(chosen - gammaln(others + n + 1.0) + gammaln(others + n - often + 1.0)))
         return float(bdtrc(groups - 1, groups + also, chance))
 
-    def _had_by(self, target: Rows) -> sparse.csr_array:
-        """Which rows of the target have which of the rare classes and values."""
-        of_y = sparse.csr_array(np.asarray(target.y)[:, None] == self.classes)
+    def _had_by(self, target: Rows) -> tuple[Index, Index]:
+        """Which rows of the target have which of the rare classes and values, as pairs of their places."""
+        rows, classes = np.nonzero(np.asarray(target.y)[:, None] == self.classes)
         x = target.x[:, self.columns]
-        if hasattr(x, "tocsr") and not self.usual.any():
-            of_x = sparse.csr_array(as_csr(x) != 0)
-        else:
-            of_x = sparse.csr_array(_differs(_dense(x), self.usual))
-        return sparse.csr_array(sparse.hstack([of_y, of_x]))
+        plain = hasattr(x, "tocsr") and not self.usual.any()
+        more, values = (as_csr(x) != 0 if plain else _differs(_dense(x), self.usual)).nonzero()
+        return np.concatenate([rows, more]), np.concatenate([classes, len(self.classes) + values])
+
+
+def _groups(rows: Index, values: Index) -> int:
+    """How many events pairs of rows and values are: values that share rows are one.
+
+    A few odd rows may have many rare values in common.
+    """
+    row, value = (np.unique(each, return_inverse=True)[1] for each in (rows, values))
+    count = int(row.max()) + 1
+    if count == len(row):  # no row has two of the values
+        return int(value.max()) + 1
+    size = count + int(value.max()) + 1
+    graph = sparse.coo_array((np.ones(len(row)), (row, count + value)), shape=(size, size))
+    return int(connected_components(graph, directed=False)[0])
 
 
 def _differs(table: NDArray[Any], usual: NDArray[np.float64]) -> NDArray[np.bool_]:
