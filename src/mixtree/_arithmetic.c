@@ -1,5 +1,5 @@
 /* What is asked after every training, compiled: cutting a simplex in two, its mean, the seed of a path, areas under
- * curves.
+ * curves; and what verdicts ask most often, sums of resampled rows.
  *
  * Each function gives the bits of its twin in Python (sums of fractions but for rounding), which is used where the
  * package was built without this file, and for cells and seeds that are not plain numbers in plain tuples: None is
@@ -316,6 +316,62 @@ static PyObject *add_pairs(PyObject *module, PyObject *const *given, Py_ssize_t 
     Py_RETURN_NONE;
 }
 
+/* ------------------------------------------------------------------------------------------------- resamples */
+
+/* SplitMix64: a number in, bits that look random out. */
+static uint64_t scrambled(uint64_t word) {
+    word = (word ^ word >> 30) * 0xbf58476d1ce4e5b9;
+    word = (word ^ word >> 27) * 0x94d049bb133111eb;
+    return word ^ word >> 31;
+}
+
+static void add_row(double *sums, const double *row, Py_ssize_t columns) {
+    for (Py_ssize_t k = 0; k < columns; k++) sums[k] += row[k];
+}
+
+/* Every resample is as many rows as there are, two of them by the two halves of a word. COLUMNS is a number where it
+ * can be, so that the sums of two columns stay in one register. */
+#define RESAMPLE(COLUMNS)                                                                       \
+    for (Py_ssize_t draw = 0; draw < draws; draw++, sums += (COLUMNS)) {                        \
+        for (Py_ssize_t i = 0; i + 1 < rows; i += 2) {                                          \
+            const uint64_t word = scrambled(state += 0x9e3779b97f4a7c15);                       \
+            add_row(sums, table + ((word & UINT32_MAX) * limit >> 32) * (COLUMNS), (COLUMNS));  \
+            add_row(sums, table + ((word >> 32) * limit >> 32) * (COLUMNS), (COLUMNS));         \
+        }                                                                                       \
+        if (rows % 2) {                                                                         \
+            const uint64_t word = scrambled(state += 0x9e3779b97f4a7c15);                       \
+            add_row(sums, table + ((word & UINT32_MAX) * limit >> 32) * (COLUMNS), (COLUMNS));  \
+        }                                                                                       \
+    }
+
+/* See resampling._add_resamples. */
+static PyObject *add_resamples(PyObject *module, PyObject *const *given, Py_ssize_t count) {
+    Py_buffer read, written;
+    uint64_t state;
+    (void)module;
+    if (count != 4) return PyErr_Format(PyExc_TypeError, "add_resamples takes 4 arguments, not %zd", count);
+    const Py_ssize_t columns = PyLong_AsSsize_t(given[1]);
+    if (PyErr_Occurred()) return NULL;
+    if (!plain(given[2], &state)) return PyErr_Format(PyExc_TypeError, "the key must be an int of 64 bits");
+    if (PyObject_GetBuffer(given[0], &read, PyBUF_SIMPLE)) return NULL;
+    if (PyObject_GetBuffer(given[3], &written, PyBUF_WRITABLE)) return PyBuffer_Release(&read), NULL;
+    const Py_ssize_t width = columns < 1 ? 0 : 8 * columns;
+    const int fits = width && read.len && read.len % width == 0 && written.len % width == 0 &&
+                     read.len / width < UINT32_MAX;
+    if (fits) {
+        const Py_ssize_t rows = read.len / width, draws = written.len / width;
+        const uint64_t limit = (uint64_t)rows;
+        const double *table = read.buf;
+        double *sums = written.buf;
+        Py_BEGIN_ALLOW_THREADS
+        if (columns == 2) RESAMPLE(2) else RESAMPLE(columns)
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&read), PyBuffer_Release(&written);
+    if (!fits) return PyErr_SetString(PyExc_ValueError, "these arrays do not fit together"), NULL;
+    Py_RETURN_NONE;
+}
+
 /* ---------------------------------------------------------------------------------------------------- module */
 
 static PyMethodDef METHODS[] = {
@@ -326,6 +382,8 @@ static PyMethodDef METHODS[] = {
      "Adds every row's share of a class's areas: (scores, order, labels, own, shares, terms)."},
     {"add_pairs", (PyCFunction)(void (*)(void))add_pairs, METH_FASTCALL,
      "Adds twice the pairs with a row of the class below, by class: (scores, order, labels, own, shares, sums)."},
+    {"add_resamples", (PyCFunction)(void (*)(void))add_resamples, METH_FASTCALL,
+     "Adds sums over rows drawn with replacement: (rows, their columns, key, sums)."},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_arithmetic", NULL, 0, METHODS, NULL, NULL, NULL, NULL};

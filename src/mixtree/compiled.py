@@ -16,7 +16,8 @@ mean: Callable[[Any], list[float] | None] | None
 derived: Callable[[Any, Any, Any], int | None] | None
 add_area_terms: Callable[[Any, Any, Any, Any, Any, Any], None] | None
 add_pairs: Callable[[Any, Any, Any, Any, Any, Any], None] | None
+add_resamples: Callable[[Any, int, int, Any], None] | None
 try:
-    from mixtree._arithmetic import add_area_terms, add_pairs, bisected, derived, mean
+    from mixtree._arithmetic import add_area_terms, add_pairs, add_resamples, bisected, derived, mean
 except ImportError:
-    bisected = mean = derived = add_area_terms = add_pairs = None
+    bisected = mean = derived = add_area_terms = add_pairs = add_resamples = None

@@ -6,7 +6,7 @@ import numpy as np
 
 from mixtree.data.sources import Rows, Sources
 from mixtree.estimate.moments import Prepared, Target, prepare
-from mixtree.estimate.solve import Equations, Estimate, Floats, Part, as_estimate, solve, summarise
+from mixtree.estimate.solve import Equations, Estimate, Floats, as_estimate, solve, summarise
 
 _ROOM = 12_000_000  # numbers that are worth keeping until the verdict: 96 MB
 
@@ -60,14 +60,10 @@ def match_prepared(prepared: Prepared, target: Rows | Target, *, names: tuple[st
     given = prepared.of(target)
     table, share = given.table, given.share
     around = given.equations.around(given.solution.alpha)
-    of_sources = [np.empty((len(rows), max(1, len(names) - 1))) for rows in prepared.tables]
-    of_target = []
-    for learn, apply in ((0, 1), (1, 0)):
-        combine = _combinations(prepared.halves[learn].equations(table, share), around)
-        for values, rows, part in zip(of_sources, prepared.tables, prepared.parts[apply], strict=True):
-            values[part] = rows[part] @ combine
-        of_target.append(table @ combine)
-    combined = summarise([Part.of(*each) for each in zip(of_sources, prepared.shares, strict=True)])
+    combine = [_combinations(half.equations(table, share), around) for half in prepared.halves]
+    first, second = prepared.halves[0].combined(combine[1]), prepared.halves[1].combined(combine[0])
+    combined = summarise(prepared.joined(first, second))
+    of_target = [table @ each for each in combine]
     solution = solve(combined.equations(np.mean(of_target, axis=0), share))
     joint = prepared.basis.labels is not None
     notes = prepared.notes(names)

@@ -176,13 +176,14 @@ class Prepared:
             ]
             for half in self.parts
         )
-        whole = summarise(
-            [
-                one if len(share) == 1 else one.joined(other, float(share[part].sum()))
-                for one, other, share, part in zip(first, second, self.shares, self.parts[0], strict=True)
-            ]
-        )
-        return whole, summarise(first), summarise(second)
+        return summarise(self.joined(first, second)), summarise(first), summarise(second)
+
+    def joined(self, first: list[Part], second: list[Part]) -> list[Part]:
+        """The sources' parts of all rows from those of the two halves."""
+        return [
+            one if len(share) == 1 else one.joined(other, float(share[part].sum()))
+            for one, other, share, part in zip(first, second, self.shares, self.parts[0], strict=True)
+        ]
 
     @cached_property
     def parts(self) -> tuple[list[slice], list[slice]]:

@@ -82,17 +82,30 @@ class Estimate:
 class Summary:
     """Means of q functions on K sources, and how far they scatter.
 
-    ``covariances`` (K, q, q) are those of single rows; ``sizes`` count the rows behind the means.
+    ``covariances`` (K, q, q) are those of single rows; ``sizes`` count the rows behind the means. Of few rows
+    they are mostly ``pooled``, that of the rows of all sources around their own means.
     """
 
     means: Floats  # (q, K)
     covariances: Floats
     sizes: Floats
+    pooled: Floats  # (q, q)
 
     def equations(self, target: Floats, share: Floats) -> Equations:
         """With the functions' values on the target (rows × q) and its row weights, which sum to 1."""
         rows = 1.0 / float(share @ share)
-        return Equations(self.means, self.covariances, self.sizes, share @ target, rows)
+        return Equations(self.means, self.covariances, self.sizes, self.pooled, share @ target, rows)
+
+    def combined(self, combine: Floats) -> list[Part]:
+        """The sources' parts in terms of combinations (q, c) of the functions, without their rows."""
+        q = len(self.means)
+        borrowed = q * (combine.T @ self.pooled @ combine)
+        return [
+            Part(mean, ((size + q - 1.0) * (combine.T @ covariance @ combine) - borrowed) / size, float(size))
+            for mean, covariance, size in zip(
+                self.means.T @ combine, self.covariances, self.sizes, strict=True
+            )
+        ]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -200,7 +213,7 @@ def summarise(parts: Sequence[Part]) -> Summary:
     scatter *= sizes[:, None, None]  # in place: of hundreds of sources they fill hundreds of megabytes
     scatter += q * pooled
     scatter /= (sizes + q - 1.0)[:, None, None]
-    return Summary(means, scatter, sizes)
+    return Summary(means, scatter, sizes, pooled)
 
 
 def solve(equations: Equations) -> Solution:

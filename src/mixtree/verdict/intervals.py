@@ -34,12 +34,10 @@ from mixtree.verdict.resampling import (
     Floats,
     bias_corrected,
     class_scores,
-    gap_of_means,
-    gap_of_roots,
-    mean_of,
+    of_gap_of_roots,
+    of_mean,
     p_value,
     reaches,
-    studentised,
 )
 
 Role: TypeAlias = Literal["test", "holdout", "nested", "cross-fitted", "validation", "trained"]
@@ -305,7 +303,7 @@ def _score_bounds(
         return "DeLong on the logit scale", _Ranks(metric, labels, predictions, value).bounds
     if _is_accuracy(metric):
         return "Clopper–Pearson", lambda alpha: _exact(round(value * len(labels)), len(labels), alpha)
-    bounds = studentised((_columns(metric, labels, predictions, value),), mean_of, rng)
+    bounds = of_mean(_columns(metric, labels, predictions, value), rng)
     if _is_root(metric):
         return "root of Student's t and bootstrap-t", lambda alpha: _root(bounds(alpha))
     return "Student's t and bootstrap-t", bounds
@@ -409,8 +407,10 @@ def _gap_bounds(
     if _is_accuracy(metric):
         return _mcnemar(*(_terms(metric, labels, each) for each in pair))
     one, two = (_columns(metric, labels, each, value) for each, value in zip(pair, values, strict=True))
-    linear = gap_of_roots if _is_root(metric) else gap_of_means
-    bounds = studentised((one, two), linear, rng)
+    if _is_root(metric):
+        bounds = of_gap_of_roots(one, two, rng)
+    else:
+        bounds = of_mean(one - two, rng, size=float(max(np.abs(one).max(), np.abs(two).max())))
     if bounds(0.5)[0] == bounds(0.5)[1] != 0.0:
         # One and the same difference on every row: a sign test is all there is.
         return "sign test", bounds, 0.5 ** (len(labels) - 1)

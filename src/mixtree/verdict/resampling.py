@@ -9,101 +9,130 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri, stdtrit
 
+from mixtree import compiled
+
 Floats: TypeAlias = NDArray[np.float64]
 Index: TypeAlias = NDArray[np.intp]
 Bounds: TypeAlias = Callable[[float], tuple[float, float]]
 """Low and high for an error probability: 0.05 gives the 95 % interval."""
-
-Linear: TypeAlias = Callable[..., tuple[Floats, Floats]]
-"""Columns (…, n) of rows to a value (…) and terms (…, n) whose spread is the value's."""
 
 RESAMPLES = 999
 MANY = 20_000
 """Rows from which a mean's t statistic is normal enough: resampling so many would only cost time."""
 
 _BLOCK = 1 << 15  # drawn rows at a time: what stays in a core's cache is quicker to go through again
+_ROUNDING = 1e-12  # of a sum of squares: what is left of it by subtraction may be nothing
 _TAIL = 0.7  # of the tail is used: quantiles of resamples of few rows are too close to the middle
 _SPARSE = 20
 _GROUPS = 200  # for the jackknife of a user's function
 
 
-def mean_of(column: Floats) -> tuple[Floats, Floats]:
-    """The mean of one column."""
-    return column.mean(axis=-1), column
+def of_mean(column: Floats, rng: np.random.Generator, *, size: float | None = None) -> Bounds:
+    """Of the column's mean; ``size`` is that of the numbers it was made of, should they be larger."""
+    largest = float(np.abs(column).max()) if size is None else size
+
+    def scores() -> Floats:
+        gaps = column - column.mean()
+        return _t_scores(*_mean_and_variance(_resampled([gaps, gaps * gaps], rng), len(gaps)))
+
+    return _studentised(float(column.mean()), column, largest, scores)
 
 
-def gap_of_means(one: Floats, two: Floats) -> tuple[Floats, Floats]:
-    """The difference of two columns' means."""
-    return mean_of(one - two)
+def of_gap_of_roots(one: Floats, two: Floats, rng: np.random.Generator) -> Bounds:
+    """Of the difference of two columns' root means, by the slopes of the roots."""
+    n, means = len(one), (float(one.mean()), float(two.mean()))
+    roots = [np.sqrt(mean) for mean in means]
+    slopes = [0.5 / max(root, 1e-300) for root in roots]
+
+    def scores() -> Floats:
+        a, b = one - means[0], two - means[1]
+        sums = _resampled([a, a * a, b, b * b, a * b], rng)
+        (moved_a, of_a), (moved_b, of_b) = (_mean_and_variance(sums[:, k : k + 2], n) for k in (0, 2))
+        both = (sums[:, 4] - sums[:, 0] * sums[:, 2] / n) / ((n - 1.0) * n)
+        root_a, root_b = (
+            np.sqrt(np.maximum(means[0] + moved_a, 0.0)),
+            np.sqrt(np.maximum(means[1] + moved_b, 0.0)),
+        )
+        slope_a, slope_b = 0.5 / np.maximum(root_a, 1e-300), 0.5 / np.maximum(root_b, 1e-300)
+        terms = slope_a**2 * of_a, slope_b**2 * of_b
+        variance = terms[0] + terms[1] - 2.0 * slope_a * slope_b * both
+        variance[variance <= _ROUNDING * (terms[0] + terms[1])] = 0.0
+        return _t_scores(root_a - root_b - (roots[0] - roots[1]), variance)
+
+    size = float(np.sqrt(max(np.abs(one).max(), np.abs(two).max())))
+    return _studentised(float(roots[0] - roots[1]), one * slopes[0] - two * slopes[1], size, scores)
 
 
-def gap_of_roots(one: Floats, two: Floats) -> tuple[Floats, Floats]:
-    """The difference of two columns' root means, by the slopes of the roots."""
-    roots = [np.sqrt(column.mean(axis=-1)) for column in (one, two)]
-    slopes = [0.5 / np.maximum(root, 1e-300)[..., None] for root in roots]
-    return roots[0] - roots[1], one * slopes[0] - two * slopes[1]
-
-
-def studentised(columns: tuple[Floats, ...], linear: Linear, rng: np.random.Generator) -> Bounds:
+def _studentised(value: float, terms: Floats, size: float, scores: Callable[[], Floats]) -> Bounds:
     """On either side the wider of Student's t and the bootstrap-t, so that skewed losses are covered too.
 
     Where few rows differ from all the others (a model that errs on three rows), two more such rows are
     imagined, one on either side: what was seen three times could as well have been seen seven times.
     """
-    n = len(columns[0])
-    value, terms = linear(*columns)
-    centre = float(value)
+    n = len(terms)
     error = float(terms.std(ddof=1)) / np.sqrt(n)
     # Beside the losses themselves, which may be of any unit: less than this is rounding.
-    size = max(float(np.abs(column).max()) for column in columns)
-    size = float(np.sqrt(size)) if linear is gap_of_roots else size
     if not error > 1e-15 * size:
-        return lambda alpha: (centre, centre)
+        return lambda alpha: (value, value)
+    found = np.zeros(1)
     # Fewer differ than a bootstrap could make anything of.
     if len(terms) - np.unique(terms, return_counts=True)[1].max() < _SPARSE:
         far = np.abs(terms - np.median(terms)).max()
         error = max(error, float(np.sqrt((terms.var() * n + 2.0 * far**2) / (n * (n + 1.0)))))
-        scores = np.zeros(1)
-    else:
-        scores = _t_scores(columns, linear, rng, least=1e-12 * size) if n <= MANY else np.zeros(1)
+    elif n <= MANY:
+        found = scores()
 
     def bounds(alpha: float) -> tuple[float, float]:
-        down, up = reaches(scores, n - 1, alpha)
-        return centre - error * down, centre + error * up
+        down, up = reaches(found, n - 1, alpha)
+        return value - error * down, value + error * up
 
     return bounds
-
-
-def _t_scores(
-    columns: tuple[Floats, ...], linear: Linear, rng: np.random.Generator, *, least: float
-) -> Floats:
-    n, parts = len(columns[0]), []
-    centre = linear(*columns)[0]
-    block = max(1, _BLOCK // n)
-    for start in range(0, RESAMPLES, block):
-        rows = rng.integers(n, size=(min(block, RESAMPLES - start), n))
-        value, terms = linear(*(column[rows] for column in columns))
-        error = terms.std(axis=-1, ddof=1) / np.sqrt(n)
-        varied = error > least  # a resample of one row n times says nothing
-        parts.append((value[varied] - centre) / error[varied])
-    return np.sort(np.concatenate([*parts, np.zeros(1)]))
 
 
 def class_scores(parts: list[Floats], rng: np.random.Generator) -> Floats:
     """Bootstrap-t scores, sorted, of the sum of the classes' mean terms; ``parts`` are those terms."""
     moved, variance = np.zeros(RESAMPLES), np.zeros(RESAMPLES)
     for terms in parts:
-        n = len(terms)
-        if not 2 <= n <= MANY:
-            continue
-        block = max(1, _BLOCK // n)
-        for start in range(0, RESAMPLES, block):
-            some = slice(start, min(start + block, RESAMPLES))
-            drawn = terms[rng.integers(n, size=(some.stop - start, n))]
-            moved[some] += drawn.mean(axis=1) - terms.mean()
-            variance[some] += drawn.var(axis=1, ddof=1) / n
-    varied = variance > 1e-20
+        if 2 <= len(terms) <= MANY:
+            gaps = terms - terms.mean()
+            more = _mean_and_variance(_resampled([gaps, gaps * gaps], rng), len(terms))
+            moved, variance = moved + more[0], variance + more[1]
+    return _t_scores(moved, variance, least=1e-20)
+
+
+def _t_scores(moved: Floats, variance: Floats, *, least: float = 0.0) -> Floats:
+    varied = variance > least  # a resample of one row n times says nothing
     return np.sort(np.append(moved[varied] / np.sqrt(variance[varied]), 0.0))
+
+
+def _mean_and_variance(sums: Floats, n: int) -> tuple[Floats, Floats]:
+    """Of resamples of n rows, by their sums and sums of squares: means and the means' variances."""
+    spread = sums[:, 1] - sums[:, 0] ** 2 / n
+    spread[spread <= _ROUNDING * sums[:, 1]] = 0.0
+    return sums[:, 0] / n, spread / ((n - 1.0) * n)
+
+
+def _resampled(columns: list[Floats], rng: np.random.Generator) -> Floats:
+    """The columns' sums over as many of their rows, drawn with replacement: (resamples, columns)."""
+    sums, key = np.zeros((RESAMPLES, len(columns))), int(rng.integers(2**63))
+    (compiled.add_resamples or _add_resamples)(np.column_stack(columns), len(columns), key, sums)
+    return sums
+
+
+def _add_resamples(table: Floats, columns: int, key: int, sums: Floats) -> None:
+    """The compiled twin's way of drawing: two rows by the halves of every word of SplitMix64."""
+    n, words, high = len(table), (len(table) + 1) // 2, np.uint64(32)
+    block = max(1, _BLOCK // n)
+    for start in range(0, len(sums), block):
+        some = sums[start : start + block]
+        word = np.arange(start * words + 1, (start + len(some)) * words + 1, dtype=np.uint64)
+        word = np.uint64(key) + word * np.uint64(0x9E3779B97F4A7C15)
+        word = (word ^ word >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+        word = (word ^ word >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+        word ^= word >> np.uint64(31)
+        pairs = np.stack([word & np.uint64(0xFFFFFFFF), word >> high], axis=1).reshape(len(some), -1)
+        rows = pairs[:, :n] * np.uint64(n) >> high
+        some += table.reshape(n, columns)[rows.astype(np.intp)].sum(axis=1)
 
 
 def reaches(scores: Floats, freedom: float, alpha: float) -> tuple[float, float]:
