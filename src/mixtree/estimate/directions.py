@@ -52,6 +52,14 @@ class _Scaled:
         product: Floats = np.asarray(self.x @ scaled) - self.mean @ scaled
         return product
 
+    def squared(self) -> Floats:
+        """All products of two columns, summed up over the rows."""
+        if hasattr(self.x, "tocsr"):
+            return self.transposed(self.times(np.eye(len(self.mean))))
+        gaps = (self.x - self.mean) * self.scale
+        product: Floats = gaps.T @ gaps
+        return product
+
     def transposed(self, right: Floats) -> Floats:
         product: Floats = np.asarray(self.x.T @ right) - np.outer(self.mean, right.sum(axis=0))
         return self.scale[:, None] * product
@@ -60,20 +68,23 @@ class _Scaled:
 def _principal(scaled: list[_Scaled], without: Floats, count: int, rng: np.random.Generator) -> Floats:
     """Leading principal directions of the rows once the given ones are taken out."""
     columns = len(without)
-    exact = columns <= _EXACT
-    # Exactly: start from every column. Approximately: subspace iteration from random directions.
-    start = np.eye(columns) if exact else rng.standard_normal((columns, count + 10))
-    for _ in range(1 if exact else _PASSES):
+    if columns <= _EXACT:
+        product = sum((part.squared() / len(scaled) for part in scaled), np.zeros(()))
+        product = product - without @ (without.T @ product)
+        return _of_symmetric(product - (product @ without) @ without.T)[:, :count]
+    # Subspace iteration from random directions.
+    start = rng.standard_normal((columns, count + 10))
+    for _ in range(_PASSES):
         start = start - without @ (without.T @ start)
         product = sum((part.transposed(part.times(start)) / len(scaled) for part in scaled), np.zeros(()))
         product = product - without @ (without.T @ product)
         # Columns are of unit variance: beside that, what the given directions left may be rounding.
-        start = _of_symmetric(product) if exact else _leading(product, count + 10, beside=1.0)
+        start = _leading(product, count + 10, beside=1.0)
     return start[:, :count]
 
 
 def _of_symmetric(matrix: Floats) -> Floats:
-    """The same as the leading directions, in half the time."""
+    """The leading directions, in half the time."""
     values, vectors = np.linalg.eigh(matrix)
     used: Floats = vectors[:, values > 1e-9 * max(float(values[-1]), 1.0)][:, ::-1]
     return used

@@ -29,6 +29,7 @@ _UNLIKE = (0.25, 1.0)  # squared distance of such a place: at least; and with on
 _DRAWS = 200  # of targets outside, for the power
 _MANY = 1_000  # target rows from which their mean is taken to be normal
 _CORNERS = 6  # of a hull whose faces are tried one by one
+_FEW_DRAWS = 2  # per row: more are quicker counted than added up
 _STREAM = 1  # of the seed; 0 draws the sources' rows
 
 
@@ -235,6 +236,10 @@ def _sums(table: Floats, weight: Floats, counts: NDArray[np.int64], rng: np.rand
     size, total = len(weight), int(counts.sum())
     alike = weight.min() == weight.max()
     rows = rng.integers(size, size=total) if alike else rng.choice(size, size=total, p=weight)
+    if total < _FEW_DRAWS * size:  # each row by itself
+        sums, some = np.zeros((len(counts), table.shape[1])), counts > 0
+        sums[some] = np.add.reduceat(table[rows], (counts.cumsum() - counts)[some], axis=0)
+        return sums
     rows += np.repeat(np.arange(len(counts)) * size, counts)
     picks = np.bincount(rows, weights=np.ones(total), minlength=len(counts) * size)
     return np.asarray(picks.reshape(len(counts), size) @ table)
