@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -465,8 +466,9 @@ def test_rare_values_that_only_the_target_has_by_chance_do_not_put_it_outside() 
         parts = [Rows(levels(rng, 500), rng.integers(0, 2, 500)) for _ in range(3)]
         target = Rows(levels(rng, 300), rng.integers(0, 2, 300))
         rare = RareValues.fit(parts, 2)
-        some += rare.count(target) > 10
-        chances.append(rare.p(target, uniform_mixture(3)))
+        strange, chance = rare.in_target(target, uniform_mixture(3))
+        some += strange > 10
+        chances.append(chance)
     assert some == 60
     assert sum(p <= 0.05 for p in chances) <= binom.isf(0.001, 60, 0.05)
     assert sum(p <= 0.5 for p in chances) <= binom.isf(0.001, 60, 0.5)
@@ -534,10 +536,10 @@ def test_what_many_target_rows_alone_have_is_found_among_rare_values(often: int)
     for number in range(120 // often):  # 120 rows have values of which no source has any
         x[number * often : (number + 1) * often, new[number]] = 1.0
     rare = RareValues.fit(parts, 2)
-    assert rare.p(Rows(x.tocsr(), y), uniform_mixture(3)) < 1e-3
-    assert rare.count(Rows(x.tocsr(), y)) >= 120
+    strange, chance = rare.in_target(Rows(x.tocsr(), y), uniform_mixture(3))
+    assert strange >= 120 and chance < 1e-3
     dense = RareValues.fit([Rows(part.x.toarray(), part.y) for part in parts], 2)
-    assert dense.p(Rows(x.toarray(), y), uniform_mixture(3)) == rare.p(Rows(x.tocsr(), y), uniform_mixture(3))
+    assert dense.in_target(Rows(x.toarray(), y), uniform_mixture(3)) == (strange, chance)
     assert np.array_equal(dense.columns, rare.columns) and np.array_equal(dense.seen, rare.seen)
 
 
@@ -546,7 +548,8 @@ def test_a_weight_on_small_sources_makes_rare_values_weaker_evidence() -> None:
     parts = [Rows(levels(rng, size), rng.integers(0, 2, size)) for size in (5_000, 60)]
     target = Rows(levels(rng, 100), np.full(100, 2))  # a class that no source has
     rare = RareValues.fit(parts, 3)
-    assert rare.p(target, np.array([1.0, 0.0])) < rare.p(target, np.array([0.0, 1.0])) < 1e-6
+    large, small = (rare.in_target(target, alpha)[1] for alpha in np.eye(2))
+    assert large < small < 1e-6
 
 
 def with_rare_columns(rng: np.random.Generator, counts: Any) -> Rows:
@@ -568,20 +571,52 @@ def test_columns_that_are_rarely_anything_keep_the_level() -> None:
     assert rejected <= binom.isf(0.001, 60, 0.05)  # 9 to 16 in a hundred with those columns
 
 
-def test_what_hangs_on_a_few_rows_is_left_out_where_it_should_be() -> None:
+def test_no_moment_hangs_on_a_few_rows() -> None:
     rng = np.random.default_rng(0)
     parts = tuple(with_rare_columns(rng, 800 * np.eye(3, dtype=int)[i]) for i in range(3))
     some = Sources(("a", "b", "c"), parts, with_rare_columns(rng, [20, 20, 20]), 2)
-    loose, steady = prepare(some), prepare(some, steady=True)
-    assert not loose.steady and steady.steady
-    assert steady.basis.columns is not None and steady.basis.columns.tolist() == list(range(8))
-    assert loose.tables[0].shape[1] == 33 and steady.tables[0].shape[1] == 17
-    plain = synthetic(validation=50, test=1).sources
-    assert prepare(plain).steady and prepare(plain, steady=True).basis.columns is None
+    found = prepare(some)
+    assert found.rare.columns.tolist() == list(range(8, 16))
+    directions = found.basis.directions
+    assert directions is not None and np.array_equal(directions[:8, :8], np.eye(8))
+    assert not directions[8:, :8].any() and not directions[:8, 8:].any()
+    for of_x in (table[:, : directions.shape[1]] for table in found.tables):
+        assert (np.abs(of_x - np.median(of_x, axis=0)) > 1e-9).sum(axis=0).min() > 5
+    assert prepare(synthetic(validation=50, test=1).sources).basis.directions is None
     classes = np.where(parts[0].x[:, 8] > 0, 2, parts[0].y)
     three = Sources(("a",), (Rows(parts[0].x, classes),), some.validation, 3)
-    labels = prepare(three, steady=True).basis.labels
+    labels = prepare(three).basis.labels
     assert labels is not None and 2 not in labels.chosen and len(labels.chosen) == 1
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize("share", [0.0, 0.004])
+def test_a_table_of_rare_values_alone_says_little_but_fails_nothing(joint: bool, share: float) -> None:
+    rng = np.random.default_rng(0)
+
+    def rows(count: int) -> Rows:
+        x = scipy.sparse.csr_array((rng.random((count, 30)) < share).astype(np.float64))
+        return Rows(x, rng.integers(2, size=count))
+
+    sources = Sources(("a", "b"), (rows(400), rows(500)), rows(60), 2)
+    found = match_moments(sources, joint=joint)
+    assert np.isfinite(found.alpha).all() and (found.high - found.low > 0.9).all()
+
+
+def test_many_rare_values_together_tell_sources_apart() -> None:
+    rng = np.random.default_rng(0)
+
+    def rows(counts: Sequence[int]) -> Rows:
+        """Every source has a hundred flags of its own, each of which few of its rows have."""
+        source = np.repeat(np.arange(3), counts)
+        x = rng.random((len(source), 300)) < np.where(np.arange(300) // 100 == source[:, None], 0.01, 0.002)
+        return Rows(scipy.sparse.csr_array(x.astype(np.float64)), rng.integers(2, size=len(source)))
+
+    parts = tuple(rows(1_000 * np.eye(3, dtype=int)[i]) for i in range(3))
+    sources = Sources(("a", "b", "c"), parts, rows([210, 60, 30]), 2)
+    found = match_moments(sources)
+    assert found.alpha == pytest.approx([0.7, 0.2, 0.1], abs=0.2)
+    assert (found.high - found.low < 0.5).all()
 
 
 def test_what_the_sources_rarely_have_and_the_target_often_is_outside() -> None:
@@ -598,7 +633,7 @@ def test_what_the_sources_rarely_have_and_the_target_often_is_outside() -> None:
             sources = Sources.from_dict(tables, (form(target.x), target.y), classes=2)
             rare = RareValues.fit(list(sources.rows), 2)
             assert rare.seen.tolist() == RareValues.fit(list(parts), 2).seen.tolist()
-            assert rare.p(sources.validation, uniform_mixture(3)) < 1e-6
+            assert rare.in_target(sources.validation, uniform_mixture(3))[1] < 1e-6
             assert hull_test(sources).inside is False
 
 
@@ -608,7 +643,7 @@ def test_a_few_odd_rows_with_much_in_common_are_one_event() -> None:
     wide = [Rows(np.hstack([part.x, np.zeros((200, 20))]), part.y) for part in parts]
     x = np.hstack([rng.standard_normal((100, 3)), np.zeros((100, 20))])
     x[:2, 3:] = 1.0  # two rows that share twenty values
-    p = RareValues.fit(wide, 2).p(Rows(x, rng.integers(0, 2, 100)), uniform_mixture(2))
+    p = RareValues.fit(wide, 2).in_target(Rows(x, rng.integers(0, 2, 100)), uniform_mixture(2))[1]
     assert p > 0.01  # as likely as that two rows of 500 are the target's
 
 

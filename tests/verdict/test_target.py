@@ -73,15 +73,14 @@ def test_moments_that_take_too_much_room_are_found_again(monkeypatch: pytest.Mon
     assert estimate is known.estimate and hull.n == 100
 
 
-def test_moments_that_hang_on_few_rows_are_not_asked_again() -> None:
+def test_moments_are_asked_again_beside_rare_values_too() -> None:
     some = synthetic(validation=100, test=1, seed=3).sources
     rows = tuple(replace(part, x=np.column_stack([part.x, np.arange(len(part)) < 5])) for part in some.rows)
     target = replace(some.validation, x=np.column_stack([some.validation.x, np.zeros(100)]))
-    rare = replace(some, rows=rows, validation=target)
-    known = Matching(rare)
-    hull, estimate = about_target(rare, seed=0, matching=known)
-    assert known.prepared is not None and not known.prepared.steady
-    assert estimate is not known.estimate and hull.moments == about_target(some, seed=0)[0].moments
+    known = Matching(replace(some, rows=rows, validation=target))
+    hull, estimate = about_target(known.sources, seed=0, matching=known)
+    assert known.prepared is not None and known.prepared.rare.columns.tolist() == [10]
+    assert estimate is known.estimate and hull.p > 0.05
 
 
 def test_a_fit_of_auto_prepares_its_moments_once(monkeypatch: pytest.MonkeyPatch) -> None:

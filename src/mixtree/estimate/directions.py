@@ -18,6 +18,25 @@ def find_directions(tables: list[Any], labels: list[Floats], count: int, rng: np
     ``tables`` are dense or sparse (rows × columns), one per source, ``labels`` functions of y on the same
     rows. Columns are scaled to unit variance first.
     """
+    scaled, scale, apart = _apart(tables, labels)
+    basis = _leading(apart, count // 2)
+    basis = np.hstack([basis, _principal(scaled, basis, count - basis.shape[1], rng)])
+    return scale[:, None] * basis
+
+
+def differing(tables: list[Any], labels: list[Floats], count: int, *, least: float) -> Floats:
+    """The first kind alone, at most so many, of which none hangs on fewer than ``least`` of the rows."""
+    _, scale, apart = _apart(tables, labels)
+    directions = scale[:, None] * _leading(apart, count)
+    values = np.vstack([np.asarray(table @ directions) for table in tables])
+    squares = np.square(values - values.mean(axis=0))
+    # Of a column of ones and zeros this is the number of the ones, or of the zeros if they are fewer.
+    rows = squares.sum(axis=0) ** 2 / np.maximum(np.square(squares).sum(axis=0), 1e-300)
+    return directions[:, rows >= least]
+
+
+def _apart(tables: list[Any], labels: list[Floats]) -> tuple[list[_Scaled], Floats, Floats]:
+    """The tables and the columns' scale, and by how much E[x] and E[x·y] of every source differ from all."""
     scaled = [_Scaled(table) for table in tables]
     mean = np.mean([part.mean for part in scaled], axis=0)
     square = np.mean([part.square for part in scaled], axis=0)
@@ -31,9 +50,7 @@ def find_directions(tables: list[Any], labels: list[Floats], count: int, rng: np
         for part, y in zip(scaled, labels, strict=True)
     ]
     apart = np.hstack(products) - np.tile(np.mean(products, axis=0), len(products))
-    basis = _leading(apart, count // 2)
-    basis = np.hstack([basis, _principal(scaled, basis, count - basis.shape[1], rng)])
-    return scale[:, None] * basis
+    return scaled, scale, apart
 
 
 class _Scaled:

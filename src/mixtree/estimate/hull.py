@@ -83,7 +83,7 @@ def hull_test(
         raise InputError(f"level must lie between 0 and 1; got {level:g}")
     if repetitions < 1.0 / level - 1.0:
         raise InputError(f"at level {level:g} at least {int(np.ceil(1 / level)) - 1} repetitions are needed")
-    prepared = prepare(sources, moments=moments, steady=True, seed=seed)
+    prepared = prepare(sources, moments=moments, seed=seed)
     return hull_prepared(prepared, sources.validation, level=level, repetitions=repetitions, seed=seed)
 
 
@@ -119,8 +119,8 @@ def hull_prepared(
     strange = 0
     if prepared.rare:
         # Two tests, and a tenth of the level for the second: it has power without end where it has any.
-        strange = prepared.rare.count(target)
-        p = min(1.0, p / 0.9, 10.0 * prepared.rare.p(target, alpha))
+        strange, chance = prepared.rare.in_target(target, alpha)
+        p = min(1.0, p / 0.9, 10.0 * chance)
     thin = _thin(prepared, alpha, equations.n)
     inside: bool | None = False if p <= level and not thin else None
     power, needed = None, None

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from mixtree.data.copies import weighed
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import InputError
-from mixtree.estimate.directions import find_directions
-from mixtree.estimate.rare import RareValues, single_valued
+from mixtree.estimate.directions import differing, find_directions
+from mixtree.estimate.rare import RareValues, fullness, single_valued
 from mixtree.estimate.solve import Equations, Floats, Part, Solution, Summary, solve, summarise
 
 _MOMENTS = 120
@@ -28,6 +28,8 @@ _CELLS = 3e7  # numbers in the sources' covariances of the moments, K·q²: 240 
 MOST_SOURCES = 300
 """Whose means can be told apart: it takes as many moments, and room for all their covariances."""
 _STEADY, _SHARE = 50, 0.05  # rows, or of few rows the share, that must have a value for its noise to be known
+_SEEN, _COMMON = 5, 0.02  # so many of the target's rows should have it too; but this share is common enough
+_SPARSE = 0.1  # share of the rows that have one of its values, below which a column is sparse
 THIN = 50  # rows of a source below which its means' noise is itself hardly known
 
 
@@ -42,10 +44,10 @@ class Labels:
     spread: Floats
 
     @classmethod
-    def fit(cls, rows: list[Rows], classes: int, rare: NDArray[np.int64] | None = None) -> Labels:
+    def fit(cls, rows: list[Rows], classes: int, rare: NDArray[np.int64]) -> Labels:
         """Labels as the sources have them, each source counting the same; rare ones if there is no other."""
         chosen = _classes_that_differ(rows, classes)
-        if rare is not None and len(rare) and len(left := np.setdiff1d(chosen, rare)):
+        if len(rare) and len(left := np.setdiff1d(chosen, rare)):
             chosen = left
         size = len(chosen) if classes else 2
         shares = np.concatenate([share_of(part) / len(rows) for part in rows])
@@ -80,7 +82,6 @@ class Basis:
     labels: Labels | None  # None: of x alone
     directions: Floats | None  # (columns, a); None: every column on its own
     layer: tuple[Floats, Floats] | None  # a random layer of x, where its columns alone are too few
-    columns: NDArray[np.int64] | None  # of x that are used; None: all
     centre: Floats
     spread: Floats
 
@@ -91,13 +92,12 @@ class Basis:
         labels: Labels | None,
         directions: Floats | None,
         layer: tuple[Floats, Floats] | None,
-        columns: NDArray[np.int64] | None = None,
     ) -> tuple[Basis, list[Floats]]:
         """Centre and spread as the sources have them, each source counting the same; and the rows' values."""
-        raw = cls(labels, directions, layer, columns, np.zeros(1), np.ones(1))
+        raw = cls(labels, directions, layer, np.zeros(1), np.ones(1))
         shares = np.concatenate([share_of(part) / len(rows) for part in rows])
         features = [raw._features(part.x) for part in rows]
-        basis = cls(labels, directions, layer, columns, *_centre(np.vstack(features), shares))
+        basis = cls(labels, directions, layer, *_centre(np.vstack(features), shares))
         return basis, [basis._table(x, part.y) for x, part in zip(features, rows, strict=True)]
 
     def __call__(self, rows: Rows) -> Floats:
@@ -120,8 +120,6 @@ class Basis:
         return table
 
     def _features(self, x: Any) -> Floats:
-        if self.columns is not None:
-            x = x[:, self.columns]
         if self.directions is not None:
             return np.asarray(x @ self.directions, dtype=np.float64)
         return np.asarray(x.toarray() if hasattr(x, "toarray") else x, dtype=np.float64)
@@ -152,8 +150,6 @@ class Prepared:
     tables: list[Floats]  # their values, one table per source
     shares: list[Floats]  # row weights that sum to 1, one list per source
     rare: RareValues
-    steady: bool
-    """Whether the noise of every function's mean is known: none hangs on a few rows with a rare value."""
     copies: NDArray[np.int64]
     """Rows per source that repeat others of it."""
 
@@ -225,20 +221,19 @@ def prepare(
     joint: bool = True,
     moments: int | None = None,
     rows: int | None = None,
-    steady: bool = False,
     seed: int = 0,
 ) -> Prepared:
     """Functions fitted to the sources, and their values there.
 
-    ``steady`` leaves out what hangs on a few rows: classes, and columns of x that are all but constant. Their
-    means are off by more than their noise, as far as that can be known, and a test would find it.
-
     At most ``moments`` functions: unless told 120, more for many sources, fewer where a source is small. At
     most ``rows`` rows of a source are used, unless told 5,000, 40,000 of all together, more where the target
-    has thousands of rows; the seed draws them. Where x has more columns than ``moments`` allows, a third of
-    those rows choose directions of x and only the others are averaged: directions look more telling on the
-    rows that chose them than they are. Where x and y give fewer than 3 functions per source, a random layer
-    tanh(xA + a) adds more.
+    has thousands of rows; the seed draws them. Where x has more columns than ``moments`` allows, or some that
+    are all but constant, a third of those rows choose directions of x and only the others are averaged:
+    directions look more telling on the rows that chose them than they are. Where x and y give fewer than 3
+    functions per source, a random layer tanh(xA + a) adds more.
+
+    No function hangs on a few rows: its mean would be off by more than its noise, as far as that can be
+    known, and a test would find it. Rare classes are left out, rare values of x enter summed up.
     """
     if moments is not None and moments < 1:
         raise InputError(f"moments must be at least 1; got {moments}")
@@ -257,22 +252,19 @@ def prepare(
         parts = _drawn(sources, cap, rng, quick=rows is not None)
     limit = moments or _limit([len(part) for part in parts])
     looked_at, total = sum(map(len, parts)), int(sources.sizes.sum())
-    least = min(_STEADY, _SHARE * looked_at)
+    least = max(min(_STEADY, _SHARE * looked_at), looked_at * min(_SEEN / len(sources.validation), _COMMON))
     rare = RareValues.fit(list(sources.rows), sources.classes, most=int(least * total / looked_at))
-    labels = Labels.fit(parts, sources.classes, rare.classes if steady else None) if joint else None
-    used_columns = rare.others() if steady else None
-    features = sources.features if used_columns is None else len(used_columns)
+    labels = Labels.fit(parts, sources.classes, rare.classes) if joint else None
     of_y = 0 if labels is None else len(labels)
     keep = max(1, (limit - of_y) // (1 + of_y))
-    directions = None
-    if features > keep:
+    directions, columns = None, sources.features
+    if columns > keep or len(rare.columns):
         first, parts = _split(parts)
         values = [np.ones((len(part), 1)) if labels is None else labels(part.y) for part in first]
-        tables = [part.x if used_columns is None else part.x[:, used_columns] for part in first]
-        directions = find_directions(tables, values, keep, rng)
-    columns = min(features, keep)
+        directions = _directions([part.x for part in first], values, rare.columns, keep, least, rng)
+        columns = directions.shape[1]
     more = min(keep - columns, _too_few(columns, of_y, len(sources)))
-    basis, tables = Basis.fit(parts, labels, directions, _layer(columns, more, rng), used_columns)
+    basis, tables = Basis.fit(parts, labels, directions, _layer(columns, more, rng))
     used = np.ones(tables[0].shape[1], dtype=np.bool_)
     used[single_valued(tables, tolerance=1e-9)] = False
     varies = bool(used.any())
@@ -280,8 +272,44 @@ def prepare(
     shares = [share_of(part) for part in parts]
     if not used.all():
         tables = [table[:, used] for table in tables]
-    known = steady or not (len(rare.columns) or len(rare.classes))
-    return Prepared(basis, used, varies, tables, shares, rare, known, given.sizes - sources.sizes)
+    return Prepared(basis, used, varies, tables, shares, rare, given.sizes - sources.sizes)
+
+
+def _directions(
+    tables: list[Any],
+    labels: list[Floats],
+    rare: NDArray[np.int64],
+    count: int,
+    least: float,
+    rng: np.random.Generator,
+) -> Floats:
+    """(columns, at most count) directions of x, none of which hangs on fewer than ``least`` of all rows.
+
+    Columns that are sparse, the ``rare`` ones among them, are summed up where the sources differ. As far as
+    there is room the fullest are taken as they are instead.
+    """
+    width, height = tables[0].shape[1], sum(table.shape[0] for table in tables)
+    full = fullness(tables)
+    full[rare] = -1
+    dense = int(np.count_nonzero(full >= _SPARSE * height))
+    if dense == width:
+        return find_directions(tables, labels, count, rng)
+    sums = min(count // 3, (len(tables) - 1) * (1 + labels[0].shape[1]))
+    room = count - sums
+    fullest = np.argsort(-full, kind="stable")
+    cut = dense if dense > room else min(room, width - len(rare))
+    own, rest = np.sort(fullest[:cut]), np.sort(fullest[cut:])
+    odd = differing([table[:, rest] for table in tables], labels, sums, least=least / 3)
+    if dense > room:
+        plain = find_directions([table[:, own] for table in tables], labels, room, rng)
+    else:
+        plain = np.eye(cut)
+    directions = np.zeros((width, plain.shape[1] + odd.shape[1]))
+    directions[own, : plain.shape[1]] = plain
+    directions[rest, plain.shape[1] :] = odd
+    if not directions.shape[1]:  # nothing that is steady: something has to stand for x
+        return np.eye(width)[:, fullest[:1]]
+    return directions
 
 
 def _flat(rows: Rows) -> Rows:

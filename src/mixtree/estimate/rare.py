@@ -71,36 +71,26 @@ class RareValues:
         """Whether there is anything that a target could have and the sources hardly ever have."""
         return bool(len(self.each))
 
-    def others(self) -> Index | None:
-        """The columns that are none of these; None if all are, or if there are none of them."""
-        left = np.delete(np.arange(self.features), self.columns)
-        return left if 0 < len(left) < self.features else None
+    def in_target(self, target: Rows, alpha: Mixture) -> tuple[int, float]:
+        """How many of the target's rows have a class or a value that no source has, and how likely that is.
 
-    def count(self, target: Rows) -> int:
-        """Rows of the target with a class or a value that no source has."""
-        rows, values = self._had_by(target)
-        return len(np.unique(rows[self.seen[values] == 0]))
-
-    def p(self, target: Rows, alpha: Mixture) -> float:
-        """Chance that as much is the target's alone, if the sources' rows were as likely to have it.
-
+        That is the chance that as much is the target's alone, if the sources' rows were as likely to have it.
         Among thousands of rare values some are the target's alone by accident: what few rows of all have, the
         sources' and the target's together, is compared with what is only in the target. And what the sources
         rarely have may be common in the target.
         """
-        had = self._had_by(target)
-        times, n = np.bincount(had[1], minlength=len(self.each)), len(target)
+        rows, values = self._had_by(target)
+        times, n, seen = np.bincount(values, minlength=len(self.each)), len(target), self.seen
         others = 1.0 / float(alpha**2 @ (1.0 / self.rows))
-        alone = (self.seen == 0) & (times > 0)
-        found = np.unique(times[alone])
-        chances = [
-            self._once(had, alone & (times == 1), times, alpha, n, others)
-            if often == 1
-            else self._shared(had, alone & (times == often), times, int(often), n, others)
-            for often in found
-        ]
-        chances.append(self._more(times, n))
-        return min(1.0, len(chances) * min(chances))
+        strange = seen[values] == 0
+        rows, values = rows[strange], values[strange]
+        once = times[values] == 1
+        chances = [self._more(times, n)]
+        if once.any():
+            chances.append(self._once(len(np.unique(rows[once])), times, alpha, n, others))
+        if not once.all():
+            chances += self._shared(rows[~once], values[~once], times, n, others).tolist()
+        return len(np.unique(rows)), min(1.0, len(chances) * min(chances))
 
     def _more(self, times: Index, n: int) -> float:
         """Whether the target has one of them more often than the source that has it most often.
@@ -117,17 +107,8 @@ class RareValues:
         chances = hypergeom.sf(times[often] - 1, all_rows[often], have[often], n)
         return min(1.0, len(self.each) * float(chances.min()))
 
-    def _once(
-        self,
-        had: tuple[Index, Index],
-        mine: NDArray[np.bool_],
-        times: Index,
-        alpha: Mixture,
-        n: int,
-        others: float,
-    ) -> float:
+    def _once(self, strange: int, times: Index, alpha: Mixture, n: int, others: float) -> float:
         """Of the rows with a value that no other row has: how many are the target's."""
-        strange = len(np.unique(had[0][mine[had[1]]]))
         rows = np.unique(self.where[(self.seen == 1) & (times == 0)])
         ends = np.cumsum(self.rows)
         each = np.bincount(np.searchsorted(ends, rows, side="right"), minlength=len(ends))
@@ -135,22 +116,17 @@ class RareValues:
         total = max(round(others), theirs) + n
         return float(hypergeom.sf(strange - 1, total, strange + theirs, n))
 
-    def _shared(
-        self,
-        had: tuple[Index, Index],
-        mine: NDArray[np.bool_],
-        times: Index,
-        often: int,
-        n: int,
-        others: float,
-    ) -> float:
-        """Of the values that so many rows have: how many have them in the target alone."""
-        groups = _groups(*(each[mine[had[1]]] for each in had))
-        both = self.seen + times == often
-        also = int(np.count_nonzero(both & ~mine)) if often <= self.most else self.features
+    def _shared(self, rows: Index, values: Index, times: Index, n: int, others: float) -> NDArray[np.float64]:
+        """Of the values that two rows have, three rows …: how many have them in the target alone."""
+        often, groups = _groups(rows, values, times[values])
+        alone = np.bincount(times[np.unique(values)], minlength=self.most + 1)
+        all_rows = np.bincount(self.seen + times, minlength=self.most + 1)
+        also = np.full(len(often), self.features)
+        known = often <= self.most
+        also[known] = all_rows[often[known]] - alone[often[known]]
         chosen = gammaln(n + 1.0) - gammaln(n - often + 1.0)
-        chance = float(np.exp(chosen - gammaln(others + n + 1.0) + gammaln(others + n - often + 1.0)))
-        return float(bdtrc(groups - 1, groups + also, chance))
+        chances = np.exp(chosen - gammaln(others + n + 1.0) + gammaln(others + n - often + 1.0))
+        return np.asarray(bdtrc(groups - 1, groups + also, chances))
 
     def _had_by(self, target: Rows) -> tuple[Index, Index]:
         """Which rows of the target have which of the rare classes and values, as pairs of their places."""
@@ -161,18 +137,21 @@ class RareValues:
         return np.concatenate([rows, more]), np.concatenate([classes, len(self.classes) + values])
 
 
-def _groups(rows: Index, values: Index) -> int:
-    """How many events pairs of rows and values are: values that share rows are one.
+def _groups(rows: Index, values: Index, times: Index) -> tuple[Index, Index]:
+    """Of values that are in two rows, in three …: these numbers, and how many events the values are.
 
-    A few odd rows may have many rare values in common.
+    Values that share rows are one: a few odd rows may have many rare values in common.
     """
-    row, value = (np.unique(each, return_inverse=True)[1] for each in (rows, values))
+    row = np.unique(rows + times * (int(rows.max()) + 1), return_inverse=True)[1]
+    first, value = np.unique(values, return_index=True, return_inverse=True)[1:]
+    often: Index = times[first]
+    group: Index = np.arange(len(first))
     count = int(row.max()) + 1
-    if count == len(row):  # no row has two of the values
-        return int(value.max()) + 1
-    size = count + int(value.max()) + 1
-    graph = sparse.coo_array((np.ones(len(row)), (row, count + value)), shape=(size, size))
-    return int(connected_components(graph, directed=False)[0])
+    if count < len(row):  # some rows have two of the values
+        size = count + len(first)
+        graph = sparse.coo_array((np.ones(len(row)), (row, count + value)), shape=(size, size))
+        group = connected_components(graph, directed=False)[1][count:].astype(np.int64)
+    return np.unique(often[np.unique(group, return_index=True)[1]], return_counts=True)
 
 
 def _differs(table: NDArray[Any], usual: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -223,6 +202,19 @@ def _rare_sparse(tables: list[Any], most: int) -> tuple[Index, NDArray[np.float6
         start += table.shape[0]
     columns = np.flatnonzero(seen <= most)
     return columns, usual[columns], each[columns], where[columns]
+
+
+def fullness(tables: list[Any]) -> Index:
+    """Rows per column in which it is not what it mostly is."""
+    if any(hasattr(table, "tocsr") for table in tables):
+        found = [as_csr(table) for table in tables]
+        return np.asarray(
+            sum(np.bincount(table.indices[table.data != 0], minlength=table.shape[1]) for table in found)
+        )
+    first = -(-_FIRST // len(tables))
+    sample = np.sort(np.vstack([np.asarray(table[:first]) for table in tables]), axis=0)
+    usual = sample[len(sample) // 2]
+    return np.asarray(sum(np.count_nonzero(table != usual, axis=0) for table in tables))
 
 
 def single_valued(tables: list[NDArray[Any]], *, tolerance: float = 0.0) -> Index:

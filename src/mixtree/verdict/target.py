@@ -39,10 +39,8 @@ def about_target(
     # Beside the target's few rows more of a source's add nothing.
     most = rows or int(np.clip(3 * len(target), _FEWEST, ROWS))
     moments = None if matching is None else matching.prepared
-    if moments is not None and not moments.steady:
-        matching = moments = None
     if moments is None:
-        moments = prepare(sources, rows=most, steady=True, seed=seed)
+        moments = prepare(sources, rows=most, seed=seed)
     estimate, given = None, None
     if matching is not None and matching.sources.validation is target:
         estimate, given = matching.estimate, matching.target
