@@ -337,18 +337,47 @@ def rare_levels(rng: np.random.Generator, counts: np.ndarray, *, levels: int = 6
     return Rows(x, (drawn[:, 0] % 3 + rng.random(len(source)) > 1.2).astype(np.int64))
 
 
+def rare_flags(rng: np.random.Generator, counts: np.ndarray) -> Rows:
+    """Rows of five numbers and thirty flags that one of a hundred rows has, more often in one source each."""
+    source = np.repeat(np.arange(len(counts)), counts)
+    flags = np.where(np.arange(30) % 3 == source[:, None] % 3, 0.02, 0.005)
+    x = np.column_stack([rng.standard_normal((len(source), 5)), rng.random((len(source), 30)) < flags])
+    x[:, 0] += 0.5 * source
+    return Rows(x, (x[:, 0] + rng.logistic(size=len(source)) > 0.5).astype(np.int64))
+
+
 def rare(repetitions: int) -> Iterator[Cell]:
-    """Rejections by the hull test as in a fit, where many values are so rare that only a target has some."""
-    for n in ROWS:
-        rejected = 0
-        for number in range(repetitions):
-            rng = stream("rare", n, number)
-            parts = tuple(rare_levels(rng, 1_000 * np.eye(3, dtype=np.int64)[i]) for i in range(3))
-            target = rare_levels(rng, rng.multinomial(n, rng.dirichlet(np.ones(3))))
-            sources = Sources(("a", "b", "c"), parts, target, 2)
-            rejected += about_target(sources, seed=number)[0].inside is False
-        what = "rejected, target inside, in a fit, 1,200 rare values"
-        yield Cell("hull", what, n, rejected, repetitions, "false alarms")
+    """As in a fit, where many values are so rare that only a target has some: tables of indicators, flags.
+
+    A target outside has half of its rows from a source that is not there.
+    """
+    for where, drawn in (("1,200 rare values", rare_levels), ("30 rare flags", rare_flags)):
+        for n in ROWS:
+            counts = {"inside": repetitions, "outside": min(repetitions, QUICK)}
+            rejected, hits, joint = {hull: [0, 0] for hull in counts}, [0, 0], [0, 0]
+            for hull, count in counts.items():
+                for number in range(count):
+                    rng = stream("rare", where, hull, n, number)
+                    parts = tuple(drawn(rng, 1_000 * np.eye(4, dtype=np.int64)[i]) for i in range(3))
+                    alpha = rng.dirichlet(np.ones(3))
+                    away = 0.5 if hull == "outside" else 0.0
+                    target = drawn(rng, rng.multinomial(n, [*(1.0 - away) * alpha, away]))
+                    sources = Sources(("a", "b", "c"), parts, target, 2)
+                    source = number % 3
+                    for place, matching in enumerate((None, Matching(sources))):
+                        test, estimate = about_target(sources, seed=number, matching=matching)
+                        rejected[hull][place] += test.inside is False
+                        if hull == "inside" and estimate is not None:
+                            hits[place] += bool(
+                                estimate.low[source] <= alpha[source] <= estimate.high[source]
+                            )
+                            joint[place] += estimate.contains(alpha)
+            for place, fit in enumerate((f"in a fit, {where}", f"in a fit of auto, {where}")):
+                for hull, kind in (("inside", "false alarms"), ("outside", "figure")):
+                    found = rejected[hull][place]
+                    yield Cell("hull", f"rejected, target {hull}, {fit}", n, found, counts[hull], kind)
+                yield Cell("mixture", f"one weight, 2 classes, {fit}", n, hits[place], repetitions)
+                yield Cell("mixture", f"joint region, 2 classes, {fit}", n, joint[place], repetitions)
 
 
 def repeated(repetitions: int) -> Iterator[Cell]:
