@@ -1,4 +1,4 @@
-"""The compiled twins of what is asked after every training; None where the package was built without them.
+"""The compiled twins of what studies and verdicts ask most often; None where the package has none.
 
 A twin gives the same bits as the Python beside it, sums of fractions but for rounding; those of cells and
 seeds give None for what is not plain numbers in plain tuples.

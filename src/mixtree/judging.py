@@ -327,7 +327,8 @@ def _scored(case: _Case, extra: Extra) -> _Scored:
     if case.result.node.path not in case.clean:
         return _by_twins(case, refused) or _score_before(case, refused)
     if not case.chooses:
-        mine = extra.own_units(trainer, state, rows)
+        known = case.clean_predictions.get(case.result.node.path)
+        mine = extra.own_units(trainer, state, rows) if known is None else known
         return _Scored(honest_score(case.metric, case.y, mine, rows_role="test"), View(rows, False), mine)
     return _cross_fitted(case, extra, refused)
 

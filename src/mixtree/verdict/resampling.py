@@ -115,7 +115,8 @@ def _mean_and_variance(sums: Floats, n: int) -> tuple[Floats, Floats]:
 def _resampled(columns: list[Floats], rng: np.random.Generator) -> Floats:
     """The columns' sums over as many of their rows, drawn with replacement: (resamples, columns)."""
     sums, key = np.zeros((RESAMPLES, len(columns))), int(rng.integers(2**63))
-    (compiled.add_resamples or _add_resamples)(np.column_stack(columns), len(columns), key, sums)
+    table = np.column_stack(columns).astype(np.float64, copy=False)
+    (compiled.add_resamples or _add_resamples)(table, len(columns), key, sums)
     return sums
 
 
