@@ -69,9 +69,10 @@ def test_least_squares_on_the_simplex_meets_the_optimality_conditions(
 @given(
     free=st.floats(-3, 4, allow_nan=False),
     deviation=st.floats(1e-6, 10),
+    rows=st.integers(0, 10_000),
 )
-def test_intervals_are_never_empty_and_hold_the_plain_ones(free: float, deviation: float) -> None:
-    low, high = intervals(np.array([free]), np.array([deviation]))
+def test_intervals_are_never_empty_and_hold_the_plain_ones(free: float, deviation: float, rows: int) -> None:
+    low, high = intervals(np.array([free]), np.array([deviation]), rows)
     held = min(max(free, 0.0), 1.0)
     assert 0 <= low[0] <= held <= high[0] <= 1
     plain = np.clip([free - 1.95 * deviation, free + 1.95 * deviation], 0, 1)

@@ -21,7 +21,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.optimize import nnls
-from scipy.stats import chi2
+from scipy.special import fdtri, stdtrit
 
 from mixtree.simplex import Mixture, as_mixture, uniform_mixture
 
@@ -30,7 +30,6 @@ Floats = NDArray[np.float64]
 LEVEL = 0.95
 """Of every interval here."""
 
-_Z2 = float(chi2.ppf(LEVEL, 1))
 # Weakest information about a direction of α that is believed, as 1 / variance: a standard deviation of 10 is
 # an interval of [0, 1] anyway, and keeps sources that cannot be told apart from dividing by zero.
 _WEAKEST = 0.01
@@ -75,7 +74,9 @@ class Estimate:
     def contains(self, alpha: Mixture) -> bool:
         """Whether the mixture lies in the joint 95 % region of all weights together."""
         freedom = len(self.alpha) - 1
-        return freedom == 0 or self.distance(alpha) <= float(chi2.ppf(LEVEL, freedom))
+        return freedom == 0 or self.distance(alpha) <= freedom * float(
+            fdtri(freedom, _freedom(self.n), LEVEL)
+        )
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -281,13 +282,24 @@ def nearest_in_hull(corners: Floats, point: Floats) -> Mixture:
     return nearest
 
 
-def intervals(free: Floats, deviation: Floats) -> tuple[Floats, Floats]:
+def intervals(free: Floats, deviation: Floats, n: int) -> tuple[Floats, Floats]:
     """95 % intervals on [0, 1] of weights whose free estimates are normal: a likelihood ratio, never empty.
 
-    All a in [0, 1] with (free − a)² − (free − nearest)² ≤ z²·deviation², ``nearest`` being free in [0, 1].
+    All a in [0, 1] with (free − a)² − (free − nearest)² ≤ t²·deviation², ``nearest`` being free in [0, 1].
+    The deviation follows from an α that n rows have estimated: t is Student's.
     """
-    reach = np.sqrt(_Z2 * deviation**2 + (free - np.clip(free, 0.0, 1.0)) ** 2)
+    reach = np.sqrt((_reach(n) * deviation) ** 2 + (free - np.clip(free, 0.0, 1.0)) ** 2)
     return np.clip(free - reach, 0.0, 1.0), np.clip(free + reach, 0.0, 1.0)
+
+
+def _freedom(n: int) -> float:
+    """Degrees of freedom of a scale that n rows have told; as good as known if their number is not (0)."""
+    return max(n - 1.0, 1.0) if n else 1e9
+
+
+@cache
+def _reach(n: int) -> float:
+    return float(stdtrit(_freedom(n), 0.5 + LEVEL / 2.0))
 
 
 def as_estimate(
@@ -300,7 +312,7 @@ def as_estimate(
 ) -> Estimate:
     """The solution with its intervals, and with words where it says little."""
     alpha, free, covariance = solution.alpha, solution.free, solution.covariance
-    low, high = intervals(free, np.sqrt(np.maximum(np.diag(covariance), 0.0)))
+    low, high = intervals(free, np.sqrt(np.maximum(np.diag(covariance), 0.0)), n)
     # All weights together may want a value that one weight alone would not: keep it inside its interval.
     low, high = np.minimum(low, alpha), np.maximum(high, alpha)
     vague = [name for name, width in zip(names, high - low, strict=True) if width > 0.9]
