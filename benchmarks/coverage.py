@@ -570,11 +570,17 @@ def nested(repetitions: int) -> Iterator[Cell]:
 
 def times(repetitions: int) -> Iterator[Cell]:
     """What the verdict adds to a study's time, without references and nested folds; never judged."""
-    for cost in fits.costs(9 if repetitions >= FULL else 3):
-        more = (
-            f"{cost.verdict / cost.study:.1%} ({1e3 * cost.verdict:.0f} ms beside {1e3 * cost.study:.0f} ms)"
-        )
-        yield Cell("time", cost.what, cost.rows, 0, cost.repetitions, "figure", more)
+    yield from map(_cost, fits.costs(9 if repetitions >= FULL else 3))
+
+
+def tables(repetitions: int) -> Iterator[Cell]:
+    """The same of real tables, by the defaults."""
+    yield from map(_cost, fits.real_costs(9 if repetitions >= FULL else 3))
+
+
+def _cost(cost: fits.Cost) -> Cell:
+    more = f"{cost.verdict / cost.study:.1%} ({1e3 * cost.verdict:.0f} ms beside {1e3 * cost.study:.0f} ms)"
+    return Cell("time", cost.what, cost.rows, 0, cost.repetitions, "figure", more)
 
 
 PARTS: dict[str, Callable[[int], Iterator[Cell]]] = {
@@ -594,8 +600,9 @@ PARTS: dict[str, Callable[[int], Iterator[Cell]]] = {
     "policies": policies,
     "nested": nested,
     "time": times,
+    "tables": tables,
 }
-FITS = ("policies", "nested", "time")
+FITS = ("policies", "nested", "time", "tables")
 """Parts with tables of their own."""
 
 
@@ -616,7 +623,9 @@ def document(cells: list[dict[str, Any]]) -> str:
     ]
     for name in FITS:
         mine = [cell for cell in cells if cell["simulation"] == name]
-        if mine:
+        if mine and name == "tables":
+            parts += [_about(name, mine), by_place(mine)]
+        elif mine:
             parts += [_about(name, mine), table(mine, sorted({cell["rows"] for cell in mine}))]
     missing = [name for name in PARTS if not any(cell["simulation"] == name for cell in cells)]
     if missing:
@@ -631,6 +640,11 @@ def _about(name: str, cells: list[dict[str, Any]]) -> str:
             "3 sources of 2,000 rows, 10 features, 2 classes, auto, the default budget: 1,200 steps, 600, "
             "4,000 and 16,000 with 1, 10 and 40 sources, 12,000 with 20,000 rows a source; one thread; "
             f"medians of {cells[0]['repetitions']}, settings in turns):"
+        )
+    if name == "tables":
+        return (
+            "The same of default studies of real tables (`flights` comes with the package, for the others "
+            "see docs/reproduction.md):"
         )
     counts = [cell["repetitions"] for cell in cells if cell["repetitions"]]
     over = dict[str, list[float]]()
@@ -659,6 +673,18 @@ def table(cells: list[dict[str, Any]], columns: Sequence[int]) -> str:
     for (part, what), found in lines.items():
         out.append(f"| {part} | {what} | " + " | ".join(entry(found.get(n)) for n in columns) + " |")
     return "\n".join(out)
+
+
+def by_place(cells: list[dict[str, Any]]) -> str:
+    """The costs of studies of real tables, in memory and in a file beside each other."""
+    places, lines = ("in memory", "in a file"), dict[str, dict[str, str]]()
+    for cell in cells:
+        what, place = str(cell["what"]).rsplit(", ", 1)
+        lines.setdefault(f"{what}, {cell['rows']} validation rows", {})[place] = entry(cell)
+    head = [f"| table | {' | '.join(places)} |", "| --- |" + " --- |" * len(places)]
+    return "\n".join(
+        head + [f"| {what} | {found[places[0]]} | {found[places[1]]} |" for what, found in lines.items()]
+    )
 
 
 def entry(cell: dict[str, Any] | None) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 
 from mixtree.data.sources import Problem
 from mixtree.data.synthetic import synthetic
+from mixtree.experiments.tasks import tasks
 from mixtree.fitting import make_options, prepare
 from mixtree.judging import judge, judged
 from mixtree.metrics import Metric, class_names
@@ -146,6 +147,10 @@ SHAPES: dict[str, dict[str, Any]] = {
 """What differs from a default study of 3 sources of 2,000 rows, 10 features and 2 classes."""
 
 
+REAL = ("flights", "amazon", "allstate", "wine")
+"""How the names of tasks of real tables begin."""
+
+
 def costs(repetitions: int) -> Iterator[Cost]:
     """Studies of every shape, the settings in turns: what is slow meanwhile hits all."""
     settings = [
@@ -170,6 +175,25 @@ def costs(repetitions: int) -> Iterator[Cost]:
         study, verdict = np.median(found, axis=0)
         what = f"{model}, {f'{shape}, ' if shape else ''}{'in a file' if stored else 'in memory'}"
         yield Cost(what, rows, float(study), float(verdict), repetitions)
+
+
+def real_costs(repetitions: int) -> Iterator[Cost]:
+    """The same of default studies of real tables: flights, and the paper's where MIXTREE_DATA has them."""
+    problems = {task.name: task.load(0) for task in tasks() if task.name.startswith(REAL)}
+    spent: dict[Any, list[tuple[float, float]]] = {}
+    for number in range(-1, repetitions):
+        for name, problem in problems.items():
+            for stored in (False, True):
+                took = _took(problem, stored, seed=number + 1)
+                if number >= 0:
+                    spent.setdefault((name, stored), []).append(took)
+    for (name, stored), found in spent.items():
+        sources = problems[name].sources
+        rows, columns = int(sources.sizes.sum()), sources.features
+        study, verdict = np.median(found, axis=0)
+        what = f"{name}: {len(sources)} sources of {rows:,} rows together, {columns} columns"
+        where = "in a file" if stored else "in memory"
+        yield Cost(f"{what}, {where}", len(sources.validation), float(study), float(verdict), repetitions)
 
 
 def _took(problem: Problem, stored: bool, **options: Any) -> tuple[float, float]:
