@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom
+from scipy.stats import binom, chi2, f, t
 
 from mixtree.data.flights import flights
 from mixtree.data.sources import Rows, Sources
@@ -23,7 +23,7 @@ from mixtree.estimate.likelihood import em
 from mixtree.estimate.matching import match_prepared
 from mixtree.estimate.moments import prepare
 from mixtree.estimate.rare import RareValues
-from mixtree.estimate.solve import intervals, on_simplex
+from mixtree.estimate.solve import Solution, as_estimate, intervals, on_simplex
 from mixtree.simplex import uniform_mixture
 
 ESTIMATORS = [match_moments, maximum_likelihood]
@@ -236,6 +236,18 @@ def test_constant_data_is_answered_in_words() -> None:
         assert (estimate.low == 0).all() and (estimate.high == 1).all()
         assert any("only 5 target rows" in note for note in estimate.notes)
     assert hull_test(sources).inside is None
+
+
+def test_few_rows_make_every_limit_wider() -> None:
+    beta = np.array([[1.0, -1.0, 0.0], [1.0, 1.0, -2.0]]) / np.sqrt([[2.0], [6.0]])
+    solution = Solution(np.full(3, 1 / 3), np.full(3, 1 / 3), 0.01 * beta.T @ beta)
+    few, many = (as_estimate(solution, method="", n=n, names=("a", "b", "c")) for n in (5, 5_000))
+    deviation = np.sqrt(np.diag(solution.covariance))
+    assert many.high - 1 / 3 == pytest.approx(1.05 * 1.96 * deviation, rel=1e-2)
+    assert few.high - 1 / 3 == pytest.approx(1.05 * t.ppf(0.975, 4) * deviation)
+    for estimate, limit in ((few, 2 * f.ppf(0.95, 2, 4)), (many, chi2.ppf(0.95, 2))):
+        away = 0.1 * 1.05 * np.sqrt(limit) * beta[0]
+        assert estimate.contains(1 / 3 + 0.99 * away) and not estimate.contains(1 / 3 + 1.01 * away)
 
 
 def test_one_source_is_certain() -> None:

@@ -75,9 +75,10 @@ class Estimate:
     def contains(self, alpha: Mixture) -> bool:
         """Whether the mixture lies in the joint 95 % region of all weights together."""
         freedom = len(self.alpha) - 1
-        return freedom == 0 or self.distance(alpha) <= freedom * float(
-            fdtri(freedom, _freedom(self.n), LEVEL)
-        )
+        if freedom == 0:
+            return True
+        limit = _WIDER**2 * freedom * float(fdtri(freedom, _freedom(self.n), LEVEL))
+        return self.distance(alpha) <= limit
 
 
 @dataclass(frozen=True, eq=False, slots=True)
