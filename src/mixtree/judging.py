@@ -512,7 +512,7 @@ def _mixture(case: _Case) -> tuple[HullTest, MixtureUncertainty]:
         tried=[node.mixture[:count] for node in nodes],
         values=[node.value for node in nodes],
         standard_errors=[node.standard_error for node in nodes],
-        explained=hull.inside is not False,
+        explained=hull.inside,
     )
     last = sum(node.steps for node in case.result.tree.lineage(case.result.node.path)) - sum(
         node.steps for node in case.lineage

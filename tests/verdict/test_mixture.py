@@ -43,12 +43,21 @@ def test_different_sources_are_not_interchangeable() -> None:
 
 
 def test_a_source_that_adds_nothing_is_named() -> None:
-    covariance = 1e-4 * np.eye(3)
-    told = mixture_uncertainty(
-        {"a": 0.5, "b": 0.48, "c": 0.02}, estimate(covariance, [0.4, 0.4, 0.0], [0.6, 0.6, 0.03])
+    weights = {"a": 0.5, "b": 0.48, "c": 0.02}
+    given = estimate(1e-4 * np.eye(3), [0.4, 0.4, 0.0], [0.6, 0.6, 0.03])
+    told = {
+        explained: mixture_uncertainty(weights, given, explained=explained)
+        for explained in (True, None, False)
+    }
+    assert all(each.adding_nothing == ("c",) for each in told.values())
+    sure, perhaps = (
+        [note for note in told[explained].notes if "c adds nothing" in note] for explained in (True, None)
     )
-    assert told.adding_nothing == ("c",)
-    assert any("c adds nothing" in note and "0.030" in note for note in told.notes)
+    assert sure == ["c adds nothing: its weight in the target is below 0.030; it can be dropped"]
+    assert perhaps == [
+        "if a mixture explains the target's rows, " + sure[0].removesuffix("; it can be dropped")
+    ]
+    assert not any("adds nothing" in note for note in told[False].notes)
 
 
 def test_many_sources_are_not_named_one_by_one() -> None:

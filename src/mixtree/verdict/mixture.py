@@ -56,12 +56,12 @@ def mixture_uncertainty(
     tried: Sequence[Mixture] = (),
     values: Sequence[float] = (),
     standard_errors: Sequence[float] = (),
-    explained: bool = True,
+    explained: bool | None = True,
 ) -> MixtureUncertainty:
     """The uncertainty of the returned weights (by source) from an estimate of α* and a tree's values.
 
     ``tried``, ``values`` (smaller is better) and ``standard_errors`` are those of the evaluated nodes.
-    ``explained`` is False where the hull test says that no mixture explains the target.
+    ``explained`` is whether a mixture explains the target by the hull test, None where it cannot tell.
     Weights beyond the estimate's sources (the target's own rows) have no interval but their own value.
     """
     names = tuple(weights)
@@ -139,7 +139,7 @@ def _notes(
     nothing: Sequence[str],
     estimate: Estimate | None,
     *,
-    explained: bool,
+    explained: bool | None,
 ) -> tuple[str, ...]:
     if len(rows) == 1:
         return ("there is one source: there is no mixture to choose",)
@@ -154,18 +154,23 @@ def _notes(
             )
     for group in together:
         notes.append(f"{_listed(group)} are interchangeable: these rows know their sum, not the split")
-    if not explained:  # what a source weighs in the nearest mixture says nothing about its worth then
+    if explained is False:  # what a source weighs in the nearest mixture says nothing about its worth then
         return tuple(notes)
+    # Of a target that may be no mixture of the sources a weight says nothing for sure.
+    start, end = (
+        ("", "; {} can be dropped") if explained else ("if a mixture explains the target's rows, ", "")
+    )
     if len(nothing) > NAMED:
         most = max(rows[name].high for name in nothing)
         notes.append(
-            f"{_listed(nothing)} add nothing: the weight of each in the target is below {most:.3f}; they can "
-            "be dropped"
+            f"{start}{_listed(nothing)} add nothing: the weight of each in the target is below {most:.3f}"
+            + end.format("they")
         )
         nothing = ()
     for name in nothing:
         notes.append(
-            f"{name} adds nothing: its weight in the target is below {rows[name].high:.3f}; it can be dropped"
+            f"{start}{name} adds nothing: its weight in the target is below {rows[name].high:.3f}"
+            + end.format("it")
         )
     odd = {name: max(each.low - each.weight, each.weight - each.high) for name, each in rows.items()}
     others = [name for name in known if odd[name] > 0.005]  # else they are shown as the same
