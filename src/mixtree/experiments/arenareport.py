@@ -91,7 +91,8 @@ of five lengths of tuning often lowers the loss by half a standard error by chan
 a little. So it takes 1.5 standard errors there, and half of one only where the hull test (at 20 %) finds that
 no mixture of the sources is like the target. There too, with skewed labels, long training at the usual step
 size made models worse, or explode: that it is taken back, and begun again, comes from them. The numbers were
-chosen on such problems and looked at on the design half.
+chosen on such problems and looked at on the design half. Once more the estimate of the mixture changed, for
+tables of rare values and for the verdict's sake; all of it was run again then, and nothing chosen by it.
 
 The hull test decides nothing else: it tells *shift*, not whether the target's rows *help*, which is measured
 directly. The verdict reports it.
