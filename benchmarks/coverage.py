@@ -346,12 +346,23 @@ def rare_flags(rng: np.random.Generator, counts: np.ndarray) -> Rows:
     return Rows(x, (x[:, 0] + rng.logistic(size=len(source)) > 0.5).astype(np.int64))
 
 
+def rare_classes(rng: np.random.Generator, counts: np.ndarray) -> Rows:
+    """Rows of two numbers that say nothing and a hundred classes, most of them rare."""
+    source = np.repeat(np.arange(len(counts)), counts)
+    y = (rng.zipf(1.4, len(source)) + 7 * source) % 100
+    return Rows(rng.standard_normal((len(source), 2)), y.astype(np.int64))
+
+
 def rare(repetitions: int) -> Iterator[Cell]:
-    """As in a fit, where many values are so rare that only a target has some: tables of indicators, flags.
+    """As in a fit, where many values are rare: tables of indicators, with flags, of many classes.
 
     A target outside has half of its rows from a source that is not there.
     """
-    for where, drawn in (("1,200 rare values", rare_levels), ("30 rare flags", rare_flags)):
+    for where, drawn, classes in (
+        ("1,200 rare values", rare_levels, 2),
+        ("30 rare flags", rare_flags, 2),
+        ("100 classes", rare_classes, 100),
+    ):
         for n in ROWS:
             counts = {"inside": repetitions, "outside": min(repetitions, QUICK)}
             rejected, hits, joint = {hull: [0, 0] for hull in counts}, [0, 0], [0, 0]
@@ -362,7 +373,7 @@ def rare(repetitions: int) -> Iterator[Cell]:
                     alpha = rng.dirichlet(np.ones(3))
                     away = 0.5 if hull == "outside" else 0.0
                     target = drawn(rng, rng.multinomial(n, [*(1.0 - away) * alpha, away]))
-                    sources = Sources(("a", "b", "c"), parts, target, 2)
+                    sources = Sources(("a", "b", "c"), parts, target, classes)
                     source = number % 3
                     for place, matching in enumerate((None, Matching(sources))):
                         test, estimate = about_target(sources, seed=number, matching=matching)
@@ -376,8 +387,8 @@ def rare(repetitions: int) -> Iterator[Cell]:
                 for hull, kind in (("inside", "false alarms"), ("outside", "figure")):
                     found = rejected[hull][place]
                     yield Cell("hull", f"rejected, target {hull}, {fit}", n, found, counts[hull], kind)
-                yield Cell("mixture", f"one weight, 2 classes, {fit}", n, hits[place], repetitions)
-                yield Cell("mixture", f"joint region, 2 classes, {fit}", n, joint[place], repetitions)
+                yield Cell("mixture", f"one weight, {fit}", n, hits[place], repetitions)
+                yield Cell("mixture", f"joint region, {fit}", n, joint[place], repetitions)
 
 
 def repeated(repetitions: int) -> Iterator[Cell]:

@@ -18,6 +18,7 @@ from mixtree.data.sources import Rows, Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.errors import InputError, TrainingError
 from mixtree.estimate import Estimate, hull_test, match_losses, match_moments, maximum_likelihood
+from mixtree.estimate.directions import Plan, find_all, plan
 from mixtree.estimate.hull import _Distance, hull_prepared
 from mixtree.estimate.likelihood import em
 from mixtree.estimate.matching import match_prepared
@@ -589,17 +590,143 @@ def test_no_moment_hangs_on_a_few_rows() -> None:
     parts = tuple(with_rare_columns(rng, 800 * np.eye(3, dtype=int)[i]) for i in range(3))
     some = Sources(("a", "b", "c"), parts, with_rare_columns(rng, [20, 20, 20]), 2)
     found = prepare(some)
-    assert found.rare.columns.tolist() == list(range(8, 16))
+    assert found.rare.columns.tolist() == list(range(8, 16))  # which 0.3 % of the rows have
     directions = found.basis.directions
     assert directions is not None and np.array_equal(directions[:8, :8], np.eye(8))
     assert not directions[8:, :8].any() and not directions[:8, 8:].any()
-    for of_x in (table[:, : directions.shape[1]] for table in found.tables):
-        assert (np.abs(of_x - np.median(of_x, axis=0)) > 1e-9).sum(axis=0).min() > 5
+    assert directions.shape[1] == 8  # all of them together are too rare still
     assert prepare(synthetic(validation=50, test=1).sources).basis.directions is None
     classes = np.where(parts[0].x[:, 8] > 0, 2, parts[0].y)
     three = Sources(("a",), (Rows(parts[0].x, classes),), some.validation, 3)
     labels = prepare(three).basis.labels
     assert labels is not None and 2 not in labels.chosen and len(labels.chosen) == 1
+
+
+def test_what_is_rare_depends_on_how_many_rows_the_target_has() -> None:
+    rng = np.random.default_rng(0)
+
+    def rows(count: int) -> Rows:
+        return Rows(rng.random((count, 4)) < [0.5, 0.5, 0.012, 0.012], rng.integers(2, size=count))
+
+    parts = tuple(Rows(part.x.astype(float), part.y) for part in (rows(4_000), rows(4_000)))
+    few, many = rows(100), rows(1_000)
+    for target, rare in ((few, [2, 3]), (many, [])):  # one row of a hundred, twelve of a thousand
+        found = prepare(Sources(("a", "b"), parts, Rows(target.x.astype(float), target.y), 2))
+        assert found.rare.columns.tolist() == rare
+
+
+@pytest.mark.parametrize(
+    ("full", "rare", "own", "rest", "differ", "groups"),
+    [
+        ([900] * 5, [], [0, 1, 2, 3, 4], [], 0, 0),
+        ([900] * 5 + [0], [5], [0, 1, 2, 3, 4], [], 0, 0),  # a constant column costs nothing
+        ([900] * 5 + [10], [5], [0, 1, 2, 3, 4], [5], 0, 0),  # too rare even alone
+        ([900] * 5 + [30] * 10, range(5, 15), range(5), range(5, 15), 0, 3),  # too few to choose among
+        ([900] * 5 + [30] * 60, range(5, 65), range(5), range(5, 65), 6, 4),
+        # more than there is room for
+        ([900] * 20 + [30] * 60, range(20, 80), range(20), range(20, 80), 5, 0),
+        ([90] * 40, [], range(10), range(10, 40), 5, 0),  # sparse, but not rare
+        ([900] * 40, [], range(40), [], 0, 0),
+        ([10] * 60, range(60), [], range(60), 6, 6),
+    ],
+)
+def test_what_becomes_of_the_columns(
+    full: list[int], rare: Sequence[int], own: Sequence[int], rest: Sequence[int], differ: int, groups: int
+) -> None:
+    found = plan(
+        np.array(full), np.array(rare, dtype=int), rows=1_000, sources=3, of_y=2, count=15, least=50.0
+    )
+    assert (found.own.tolist(), found.rest.tolist()) == (list(own), list(rest))
+    assert (found.differ, found.groups) == (differ, groups)
+    assert found.looks == (differ > 0 or len(own) > found.room)
+
+
+def test_sums_that_hang_on_a_few_rows_are_left_out() -> None:
+    rng = np.random.default_rng(0)
+    tables = [(rng.random((1_000, 40)) < 0.004).astype(float) for _ in range(2)]
+    planned = Plan(np.arange(0), np.arange(40), 0, 0, 4)
+    labels = [np.ones((1_000, 1))] * 2
+    for least, left in ((20.0, 4), (400.0, 1)):  # each of the four is in some eighty rows
+        found = find_all(planned, tables, labels, np.ones(40), least, np.random.default_rng(0))
+        assert found.shape == (40, left)
+    assert found.sum() == 1.0  # something has to stand for x
+
+
+def test_a_wide_table_of_rare_values_takes_no_room() -> None:
+    rng, width = np.random.default_rng(0), 2**17
+
+    def rows(count: int) -> Rows:
+        where = np.repeat(np.arange(count), 20), rng.integers(width, size=20 * count)
+        return Rows(
+            scipy.sparse.csr_array((np.ones(20 * count), where), shape=(count, width)),
+            rng.integers(12, size=count),
+        )
+
+    for sizes in ([300], [30] * 5):
+        sources = Sources(tuple(map(str, range(len(sizes)))), tuple(map(rows, sizes)), rows(80), 12)
+        assert np.isfinite(match_moments(sources).alpha).all()
+
+
+def test_a_constant_column_changes_nothing() -> None:
+    problem = synthetic(rows=200, validation=80, test=1).sources
+
+    def wider(rows: Rows) -> Rows:
+        return replace(rows, x=np.column_stack([rows.x, np.full(len(rows), 7.0)]))
+
+    more = replace(problem, rows=tuple(map(wider, problem.rows)), validation=wider(problem.validation))
+    assert match_moments(more).covariance == pytest.approx(match_moments(problem).covariance)
+
+
+@pytest.mark.parametrize(("unit", "start"), [(1e-7, 0.0), (1.0, 1e7), (1e9, 0.0)])
+def test_units_of_the_columns_do_not_matter(unit: float, start: float) -> None:
+    problem = synthetic(rows=300, validation=80, test=1).sources
+
+    def other(rows: Rows) -> Rows:
+        return replace(rows, x=start + unit * rows.x.astype(np.float64))
+
+    moved = replace(problem, rows=tuple(map(other, problem.rows)), validation=other(problem.validation))
+    assert match_moments(moved).free == pytest.approx(match_moments(problem).free, abs=1e-4)
+    assert hull_test(moved, repetitions=39).p == hull_test(problem, repetitions=39).p
+
+
+def test_images_with_pixels_that_never_change_are_tested() -> None:
+    rng = np.random.default_rng(0)
+
+    def images(count: int, light: float) -> Rows:
+        x = rng.standard_normal((count, 1, 6, 6)) + light
+        x[:, :, 0] = 0.0
+        return Rows(x, rng.integers(2, size=count))
+
+    sources = Sources(("a", "b"), (images(300, 0.0), images(300, 0.5)), images(100, 0.2), 2)
+    assert hull_test(sources, repetitions=39).inside is not False
+    strange = images(100, 0.2)
+    strange.x[:, :, 0, 0] = 1.0
+    assert hull_test(replace(sources, validation=strange), repetitions=39).inside is False
+
+
+def test_columns_that_are_mostly_one_are_rare_in_sparse_tables_too() -> None:
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.standard_normal((900, 3)), rng.random((900, 1)) > 0.003, np.full((900, 1), 2.0)])
+    dense = RareValues.fit([Rows(x, np.zeros(900, dtype=int))], 1, most=20)
+    thin = RareValues.fit([Rows(scipy.sparse.csr_array(x), np.zeros(900, dtype=int))], 1, most=20)
+    assert dense.columns.tolist() == thin.columns.tolist() == [3, 4]
+    assert dense.usual.tolist() == thin.usual.tolist() == [1.0, 2.0]
+    assert dense.seen.tolist() == thin.seen.tolist()
+    assert 0 < dense.seen[0] < 20 and dense.seen[1] == 0
+
+
+def test_many_rare_classes_together_tell_sources_apart() -> None:
+    rng = np.random.default_rng(0)
+    laws = rng.dirichlet(np.full(150, 0.5), size=3)
+
+    def rows(counts: Sequence[int]) -> Rows:
+        y = np.concatenate([rng.choice(150, count, p=law) for count, law in zip(counts, laws, strict=True)])
+        return Rows(rng.standard_normal((len(y), 2)), y)
+
+    parts = tuple(rows(2_000 * np.eye(3, dtype=int)[i]) for i in range(3))
+    found = match_moments(Sources(("a", "b", "c"), parts, rows([140, 40, 20]), 150))
+    assert found.alpha == pytest.approx([0.7, 0.2, 0.1], abs=0.15)
+    assert (found.high - found.low < 0.4).all()
 
 
 @pytest.mark.parametrize("joint", [True, False])

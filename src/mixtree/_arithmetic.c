@@ -355,7 +355,7 @@ static PyObject *add_resamples(PyObject *module, PyObject *const *given, Py_ssiz
     if (!plain(given[2], &state)) return PyErr_Format(PyExc_TypeError, "the key must be an int of 64 bits");
     if (PyObject_GetBuffer(given[0], &read, PyBUF_SIMPLE)) return NULL;
     if (PyObject_GetBuffer(given[3], &written, PyBUF_WRITABLE)) return PyBuffer_Release(&read), NULL;
-    const Py_ssize_t width = columns < 1 ? 0 : 8 * columns;
+    const Py_ssize_t width = columns < 1 || columns > PY_SSIZE_T_MAX / 8 ? 0 : 8 * columns;
     const int fits = width && read.len && read.len % width == 0 && written.len % width == 0 &&
                      read.len / width < UINT32_MAX;
     if (fits) {

@@ -59,6 +59,7 @@ def test_the_compiled_resamples_are_those_of_numpy(rows: int, columns: int, key:
     [
         ((np.zeros((4, 2)), 0, 1, np.zeros((3, 2))), ValueError),
         ((np.zeros((4, 2)), -2, 1, np.zeros((3, 2))), ValueError),
+        ((np.zeros((4, 2)), 2**61 + 1, 1, np.zeros((3, 2))), ValueError),
         ((np.zeros((4, 2)), 3, 1, np.zeros((3, 3))), ValueError),
         ((np.zeros((4, 2)), 2, 1, np.zeros((3, 1))), ValueError),
         ((np.zeros((0, 2)), 2, 1, np.zeros((3, 2))), ValueError),
@@ -119,6 +120,28 @@ def test_bounds_follow_the_unit_of_the_rows() -> None:
     plain = of_mean(rows, np.random.default_rng(1))(0.05)
     for unit in (1e-9, 1e6):
         assert of_mean(unit * rows, np.random.default_rng(1))(0.05) == pytest.approx(np.multiply(unit, plain))
+
+
+@pytest.mark.parametrize("largest", [1e3, 1e6, 1e10])
+def test_a_row_that_dwarfs_the_others_keeps_the_interval_wide(largest: float) -> None:
+    """Resamples without it are many, and far from it in their own standard errors."""
+    rows = np.random.default_rng(0).exponential(size=100)
+    rows[0] = largest
+    low, high = of_mean(rows, np.random.default_rng(1))(0.05)
+    assert high > 100 * largest / 100 and low < 0
+
+
+def test_models_that_are_nearly_the_same_or_without_error_are_compared() -> None:
+    rng = np.random.default_rng(0)
+    one = rng.exponential(size=100)
+    wide = of_gap_of_roots(one * (1 + 1e-3 * rng.random(100)), one, np.random.default_rng(1))(0.05)
+    rng = np.random.default_rng(0)
+    one = rng.exponential(size=100)
+    near = of_gap_of_roots(one * (1 + 1e-9 * rng.random(100)), one, np.random.default_rng(1))(0.05)
+    assert np.array(near) == pytest.approx(1e-6 * np.array(wide), rel=1e-2)
+    none = of_gap_of_roots(np.zeros(100), one, np.random.default_rng(1))(0.05)  # warnings are errors here
+    alone = np.sqrt(of_mean(one, np.random.default_rng(1))(0.05))
+    assert none == pytest.approx((-alone[1], -alone[0]), rel=0.15)
 
 
 def test_a_class_of_like_rows_moves_nothing() -> None:

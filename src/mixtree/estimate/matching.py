@@ -6,7 +6,7 @@ import numpy as np
 
 from mixtree.data.sources import Rows, Sources
 from mixtree.estimate.moments import Prepared, Target, prepare
-from mixtree.estimate.solve import Equations, Estimate, Floats, as_estimate, solve, summarise
+from mixtree.estimate.solve import Equations, Estimate, Floats, as_estimate, solve
 
 _ROOM = 12_000_000  # numbers that are worth keeping until the verdict: 96 MB
 
@@ -60,11 +60,9 @@ def match_prepared(prepared: Prepared, target: Rows | Target, *, names: tuple[st
     given = prepared.of(target)
     table, share = given.table, given.share
     around = given.equations.around(given.solution.alpha)
-    combine = [_combinations(half.equations(table, share), around) for half in prepared.halves]
-    first, second = prepared.halves[0].combined(combine[1]), prepared.halves[1].combined(combine[0])
-    combined = summarise(prepared.joined(first, second))
-    of_target = [table @ each for each in combine]
-    solution = solve(combined.equations(np.mean(of_target, axis=0), share))
+    one, two = (_combinations(half.equations(table, share), around) for half in prepared.halves)
+    combined = prepared.combined((two, one))
+    solution = solve(combined.equations(table @ ((one + two) / 2.0), share))
     joint = prepared.basis.labels is not None
     notes = prepared.notes(names)
     if not joint:

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from mixtree.data.copies import weighed
-from mixtree.data.sources import Rows, Sources
+from mixtree.data.sources import Rows, Sources, as_csr
 from mixtree.errors import InputError
-from mixtree.estimate.directions import differing, find_directions
+from mixtree.estimate.directions import find_all, plan
 from mixtree.estimate.rare import RareValues, fullness, single_valued
 from mixtree.estimate.solve import Equations, Floats, Part, Solution, Summary, solve, summarise
 
@@ -29,7 +30,6 @@ MOST_SOURCES = 300
 """Whose means can be told apart: it takes as many moments, and room for all their covariances."""
 _STEADY, _SHARE = 50, 0.05  # rows, or of few rows the share, that must have a value for its noise to be known
 _SEEN, _COMMON = 5, 0.02  # so many of the target's rows should have it too; but this share is common enough
-_SPARSE = 0.1  # share of the rows that have one of its values, below which a column is sparse
 THIN = 50  # rows of a source below which its means' noise is itself hardly known
 
 
@@ -45,10 +45,8 @@ class Labels:
 
     @classmethod
     def fit(cls, rows: list[Rows], classes: int, rare: NDArray[np.int64]) -> Labels:
-        """Labels as the sources have them, each source counting the same; rare ones if there is no other."""
-        chosen = _classes_that_differ(rows, classes)
-        if len(rare) and len(left := np.setdiff1d(chosen, rare)):
-            chosen = left
+        """Labels as the sources have them, each source counting the same; a rare one if there is no other."""
+        chosen = _classes_that_differ(rows, classes, rare)
         size = len(chosen) if classes else 2
         shares = np.concatenate([share_of(part) / len(rows) for part in rows])
         y = np.concatenate([part.y for part in rows])
@@ -60,6 +58,11 @@ class Labels:
             place = (float(middle), float(spread))
         raw = cls(classes, chosen, place, np.zeros(size), np.ones(size))
         return cls(classes, chosen, place, *_centre(raw._values(y), shares))
+
+    def left_out(self, rare: RareValues) -> NDArray[np.int64]:
+        """Rare classes that no function of y alone stands for, and some row has."""
+        seen = rare.classes[rare.seen[: len(rare.classes)] > 0]
+        return np.setdiff1d(seen, self.chosen)
 
     def __len__(self) -> int:
         return len(self.centre)
@@ -81,6 +84,7 @@ class Basis:
 
     labels: Labels | None  # None: of x alone
     directions: Floats | None  # (columns, a); None: every column on its own
+    of_classes: Floats | None  # (classes, a), what rare classes add to the directions
     layer: tuple[Floats, Floats] | None  # a random layer of x, where its columns alone are too few
     centre: Floats
     spread: Floats
@@ -91,17 +95,18 @@ class Basis:
         rows: list[Rows],
         labels: Labels | None,
         directions: Floats | None,
+        of_classes: Floats | None,
         layer: tuple[Floats, Floats] | None,
     ) -> tuple[Basis, list[Floats]]:
         """Centre and spread as the sources have them, each source counting the same; and the rows' values."""
-        raw = cls(labels, directions, layer, np.zeros(1), np.ones(1))
+        raw = cls(labels, directions, of_classes, layer, np.zeros(1), np.ones(1))
         shares = np.concatenate([share_of(part) / len(rows) for part in rows])
-        features = [raw._features(part.x) for part in rows]
-        basis = cls(labels, directions, layer, *_centre(np.vstack(features), shares))
+        features = [raw._features(part) for part in rows]
+        basis = cls(labels, directions, of_classes, layer, *_centre(np.vstack(features), shares))
         return basis, [basis._table(x, part.y) for x, part in zip(features, rows, strict=True)]
 
     def __call__(self, rows: Rows) -> Floats:
-        return self._table(self._features(rows.x), rows.y)
+        return self._table(self._features(rows), rows.y)
 
     def _table(self, features: Floats, labels: NDArray[Any]) -> Floats:
         x = features - self.centre
@@ -119,10 +124,12 @@ class Basis:
         np.multiply(x[:, :, None], y[:, None, :], out=products)
         return table
 
-    def _features(self, x: Any) -> Floats:
-        if self.directions is not None:
-            return np.asarray(x @ self.directions, dtype=np.float64)
-        return np.asarray(x.toarray() if hasattr(x, "toarray") else x, dtype=np.float64)
+    def _features(self, rows: Rows) -> Floats:
+        x = rows.x
+        if self.directions is None:
+            return np.asarray(x.toarray() if hasattr(x, "toarray") else x, dtype=np.float64)
+        found = np.asarray(x @ self.directions, dtype=np.float64)
+        return found if self.of_classes is None else found + self.of_classes[rows.y]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -174,6 +181,23 @@ class Prepared:
         )
         return summarise(self.joined(first, second)), summarise(first), summarise(second)
 
+    def combined(self, combine: tuple[Floats, Floats]) -> Summary:
+        """Of combinations (q, c) of the functions: one for every source's first half, one for the second."""
+        halves = []
+        for half, parts, each in zip(self.halves, self.parts, combine, strict=True):
+            borrowed = each.T @ half.pooled @ each
+            halves.append(
+                [
+                    Part.of(table[part] @ each, normal(share[part]))
+                    if len(table[part]) < len(each)  # fewer rows than functions
+                    else half.part(source, each, borrowed)
+                    for source, (table, share, part) in enumerate(
+                        zip(self.tables, self.shares, parts, strict=True)
+                    )
+                ]
+            )
+        return summarise(self.joined(*halves))
+
     def joined(self, first: list[Part], second: list[Part]) -> list[Part]:
         """The sources' parts of all rows from those of the two halves."""
         return [
@@ -210,6 +234,7 @@ class Prepared:
         """A target, solved for its mixture; one that already is stays as it is."""
         if isinstance(rows, Target):
             return rows
+        rows = _flat(rows)
         table, share = self.table(rows), share_of(rows)
         equations = self.whole.equations(table, share)
         return Target(rows, table, share, equations, solve(equations))
@@ -227,13 +252,13 @@ def prepare(
 
     At most ``moments`` functions: unless told 120, more for many sources, fewer where a source is small. At
     most ``rows`` rows of a source are used, unless told 5,000, 40,000 of all together, more where the target
-    has thousands of rows; the seed draws them. Where x has more columns than ``moments`` allows, or some that
+    has thousands of rows; the seed draws them. Where x has more columns than ``moments`` allows, or many that
     are all but constant, a third of those rows choose directions of x and only the others are averaged:
     directions look more telling on the rows that chose them than they are. Where x and y give fewer than 3
     functions per source, a random layer tanh(xA + a) adds more.
 
     No function hangs on a few rows: its mean would be off by more than its noise, as far as that can be
-    known, and a test would find it. Rare classes are left out, rare values of x enter summed up.
+    known, and a test would find it. Rare classes and rare values of x enter summed up.
     """
     if moments is not None and moments < 1:
         raise InputError(f"moments must be at least 1; got {moments}")
@@ -257,14 +282,25 @@ def prepare(
     labels = Labels.fit(parts, sources.classes, rare.classes) if joint else None
     of_y = 0 if labels is None else len(labels)
     keep = max(1, (limit - of_y) // (1 + of_y))
-    directions, columns = None, sources.features
-    if columns > keep or len(rare.columns):
-        first, parts = _split(parts)
+    columns, summed = sources.features, rare.classes[:0] if labels is None else labels.left_out(rare)
+    few = np.concatenate([rare.columns, columns + np.arange(len(summed))])
+    directions = of_classes = None
+    if columns > keep or len(few):
+        tables = [_with_classes(part, summed) for part in parts]
+        full, sizes = fullness(tables, few)
+        planned = plan(full, few, rows=looked_at, sources=len(sources), of_y=of_y, count=keep, least=least)
+        first, averaged = _split(parts) if planned.looks else (parts, parts)
+        tables = [table[: len(part)] for table, part in zip(tables, first, strict=True)]
         values = [np.ones((len(part), 1)) if labels is None else labels(part.y) for part in first]
-        directions = _directions([part.x for part in first], values, rare.columns, keep, least, rng)
-        columns = directions.shape[1]
+        share = sum(map(len, first)) / looked_at
+        found, parts = find_all(planned, tables, values, sizes, least * share, rng), averaged
+        directions = found[:columns]
+        if len(summed):
+            of_classes = np.zeros((sources.classes, found.shape[1]))
+            of_classes[summed] = found[columns:]
+        columns = found.shape[1]
     more = min(keep - columns, _too_few(columns, of_y, len(sources)))
-    basis, tables = Basis.fit(parts, labels, directions, _layer(columns, more, rng))
+    basis, tables = Basis.fit(parts, labels, directions, of_classes, _layer(columns, more, rng))
     used = np.ones(tables[0].shape[1], dtype=np.bool_)
     used[single_valued(tables, tolerance=1e-9)] = False
     varies = bool(used.any())
@@ -275,41 +311,14 @@ def prepare(
     return Prepared(basis, used, varies, tables, shares, rare, given.sizes - sources.sizes)
 
 
-def _directions(
-    tables: list[Any],
-    labels: list[Floats],
-    rare: NDArray[np.int64],
-    count: int,
-    least: float,
-    rng: np.random.Generator,
-) -> Floats:
-    """(columns, at most count) directions of x, none of which hangs on fewer than ``least`` of all rows.
-
-    Columns that are sparse, the ``rare`` ones among them, are summed up where the sources differ. As far as
-    there is room the fullest are taken as they are instead.
-    """
-    width, height = tables[0].shape[1], sum(table.shape[0] for table in tables)
-    full = fullness(tables)
-    full[rare] = -1
-    dense = int(np.count_nonzero(full >= _SPARSE * height))
-    if dense == width:
-        return find_directions(tables, labels, count, rng)
-    sums = min(count // 3, (len(tables) - 1) * (1 + labels[0].shape[1]))
-    room = count - sums
-    fullest = np.argsort(-full, kind="stable")
-    cut = dense if dense > room else min(room, width - len(rare))
-    own, rest = np.sort(fullest[:cut]), np.sort(fullest[cut:])
-    odd = differing([table[:, rest] for table in tables], labels, sums, least=least / 3)
-    if dense > room:
-        plain = find_directions([table[:, own] for table in tables], labels, room, rng)
-    else:
-        plain = np.eye(cut)
-    directions = np.zeros((width, plain.shape[1] + odd.shape[1]))
-    directions[own, : plain.shape[1]] = plain
-    directions[rest, plain.shape[1] :] = odd
-    if not directions.shape[1]:  # nothing that is steady: something has to stand for x
-        return np.eye(width)[:, fullest[:1]]
-    return directions
+def _with_classes(rows: Rows, classes: NDArray[np.int64]) -> Any:
+    """x, and beside it a column for each of these classes."""
+    if not len(classes):
+        return rows.x
+    flags = (rows.y[:, None] == classes).astype(np.float64)
+    if hasattr(rows.x, "tocsr"):
+        return sparse.hstack([as_csr(rows.x), sparse.csr_array(flags)], format="csr")
+    return np.hstack([rows.x, flags])
 
 
 def _flat(rows: Rows) -> Rows:
@@ -382,13 +391,17 @@ def _centre(table: Floats, shares: Floats) -> tuple[Floats, Floats]:
     return mean, np.where(deviation > 1e-12 * (1.0 + np.abs(mean)), deviation, 1.0)
 
 
-def _classes_that_differ(rows: list[Rows], classes: int) -> NDArray[np.int64]:
-    """All classes but the commonest, or, of many, the few whose shares differ most between the sources."""
+def _classes_that_differ(rows: list[Rows], classes: int, rare: NDArray[np.int64]) -> NDArray[np.int64]:
+    """All classes but the commonest and rare ones; of many the few whose shares differ most by source."""
     if not classes:
         return np.empty(0, dtype=np.int64)
     shares = np.stack([np.bincount(part.y, minlength=classes) / len(part) for part in rows])
     mean = shares.mean(axis=0)
-    if classes <= _CLASSES + 1:
-        return np.sort(np.argsort(-mean, kind="stable")[1:])
+    others = np.argsort(-mean, kind="stable")[1:]
+    common = np.setdiff1d(others, rare)
+    if not len(common) and classes <= _CLASSES + 1:  # of few classes one is better than none
+        return others[:1]
+    if len(common) <= _CLASSES:
+        return common
     differ = shares.var(axis=0) / np.maximum(mean * (1.0 - mean), 1e-6) + 1e-6 * mean
-    return np.sort(np.argsort(-differ, kind="stable")[:_CLASSES])
+    return np.sort(common[np.argsort(-differ[common], kind="stable")[:_CLASSES]])

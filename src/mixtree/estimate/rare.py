@@ -16,7 +16,7 @@ from scipy.stats import hypergeom
 from mixtree.data.sources import Rows, as_csr
 from mixtree.simplex import Mixture
 
-_FIRST, _BLOCK = 64, 8_192  # rows looked at: most columns vary within a few
+_FIRST, _SAMPLE, _BLOCK = 64, 1_000, 8_192  # rows looked at: most columns vary within a few
 _RARE = 50  # rows of the sources with a value that is still of interest
 
 Index = NDArray[np.int64]
@@ -155,66 +155,95 @@ def _groups(rows: Index, values: Index, times: Index) -> tuple[Index, Index]:
 
 
 def _differs(table: NDArray[Any], usual: NDArray[np.float64]) -> NDArray[np.bool_]:
-    return np.asarray(np.abs(table - usual) > 1e-6 * (1.0 + np.abs(usual)))
+    """Which numbers are not the column's usual one, but for rounding."""
+    rounding = 4.0 * float(np.finfo(table.dtype).eps) if table.dtype.kind == "f" else 0.0
+    return np.asarray(np.abs(table - usual) > rounding * np.abs(usual))
+
+
+def _usual(tables: list[Any]) -> NDArray[np.float64]:
+    """What the columns mostly are, if they mostly are something."""
+    first = -(-_FIRST // len(tables))
+    sample = np.sort(np.vstack([np.asarray(table[:first], dtype=np.float64) for table in tables]), axis=0)
+    return np.asarray(sample[len(sample) // 2])
 
 
 def _rare_dense(tables: list[Any], most: int) -> tuple[Index, NDArray[np.float64], Index, Index]:
     """Columns that are mostly the same: which, what they mostly are, rows that differ, one such row."""
-    first = -(-_FIRST // len(tables))
-    sample = np.sort(np.vstack([np.asarray(table[:first], dtype=np.float64) for table in tables]), axis=0)
-    usual = sample[len(sample) // 2]
-    columns, start = np.arange(len(usual)), 0
+    usual, first, start = _usual(tables), -(-_FIRST // len(tables)), 0
+    columns = np.arange(len(usual))
     each, where = np.zeros((len(usual), len(tables)), dtype=np.int64), np.full(len(usual), -1)
     for number, table in enumerate(tables):
         # Short blocks first: a column that varies is not looked at for long.
-        ends = [first, first + 2 * most, *range(first + 2 * most + _BLOCK, len(table) + _BLOCK, _BLOCK)]
+        second = first + min(2 * most, _BLOCK)
+        ends = [first, second, *range(second + _BLOCK, len(table) + _BLOCK, _BLOCK)]
         for block in [slice(a, b) for a, b in pairwise([0, *ends]) if a < len(table)]:
             differ = _differs(np.asarray(table[block][:, columns]), usual[columns])
             each[columns, number] += differ.sum(axis=0)
-            row, column = differ.nonzero()
-            where[columns[column]] = start + block.start + row
-            columns = columns[each[columns].sum(axis=1) <= most]
+            few = each[columns].sum(axis=1) <= most
+            columns = columns[few]
             if not len(columns):
                 return columns, usual[columns], each[columns], columns
+            row, column = differ[:, few].nonzero()
+            where[columns[column]] = start + block.start + row
         start += len(table)
     return columns, usual[columns], each[columns], where[columns]
 
 
 def _rare_sparse(tables: list[Any], most: int) -> tuple[Index, NDArray[np.float64], Index, Index]:
-    """The same of sparse tables, whose columns are mostly 0; or the same number in every row."""
+    """The same of sparse tables: of columns that are mostly 0, and of full ones, as they are when dense."""
     tables = [as_csr(table) for table in tables]
     width, total = tables[0].shape[1], sum(table.shape[0] for table in tables)
     each = np.zeros((width, len(tables)), dtype=np.int64)
     for number, table in enumerate(tables):
         each[:, number] = np.bincount(table.indices[table.data != 0], minlength=width)
     usual, where, start = np.zeros(width), np.full(width, -1), 0
-    full = np.flatnonzero(each.sum(axis=1) == total)
-    first = _dense(tables[0][:_FIRST][:, full])  # most vary within a few rows
-    for column in full[(first == first[:1]).all(axis=0)]:
-        values = np.concatenate([_dense(table[:, [column]]).ravel() for table in tables])
-        if (values == values[0]).all():
-            usual[column], each[column] = values[0], 0
     seen = each.sum(axis=1)
     few = (seen > 0) & (seen <= most)
     for table in tables:
         entries = np.flatnonzero(few[table.indices] & (table.data != 0))
         where[table.indices[entries]] = start + np.searchsorted(table.indptr, entries, side="right") - 1
         start += table.shape[0]
+    full = np.flatnonzero(2 * seen > total)
+    if len(full):
+        rare, *told = _rare_dense([_dense(table[:, full]) for table in tables], most)
+        usual[full[rare]], each[full[rare]], where[full[rare]] = told
+        seen[full[rare]] = each[full[rare]].sum(axis=1)
     columns = np.flatnonzero(seen <= most)
     return columns, usual[columns], each[columns], where[columns]
 
 
-def fullness(tables: list[Any]) -> Index:
-    """Rows per column in which it is not what it mostly is."""
-    if any(hasattr(table, "tocsr") for table in tables):
-        found = [as_csr(table) for table in tables]
-        return np.asarray(
-            sum(np.bincount(table.indices[table.data != 0], minlength=table.shape[1]) for table in found)
-        )
-    first = -(-_FIRST // len(tables))
-    sample = np.sort(np.vstack([np.asarray(table[:first]) for table in tables]), axis=0)
-    usual = sample[len(sample) // 2]
-    return np.asarray(sum(np.count_nonzero(table != usual, axis=0) for table in tables))
+def fullness(tables: list[Any], rare: Index) -> tuple[Index, NDArray[np.float64]]:
+    """Rows per column that are not what it mostly is, and the root mean square of by how much.
+
+    Rows are in random order: of columns that are not rare some of them tell enough.
+    """
+    some = [table[: -(-_SAMPLE // len(tables))] for table in tables]
+    full, size = _fullness(some)
+    share = sum(table.shape[0] for table in some) / sum(table.shape[0] for table in tables)
+    full = np.ceil(full / share).astype(np.int64)
+    if len(rare):
+        full[rare], size[rare] = _fullness([table[:, rare] for table in tables])
+    return full, size
+
+
+def _fullness(tables: list[Any]) -> tuple[Index, NDArray[np.float64]]:
+    if not any(hasattr(table, "tocsr") for table in tables):
+        usual = _usual(tables)
+        full, square = np.zeros(len(usual), dtype=np.int64), np.zeros(len(usual))
+        for table in tables:
+            full += np.count_nonzero(_differs(table, usual), axis=0)
+            square += np.square(table - usual).sum(axis=0)
+        return full, np.sqrt(square / np.maximum(full, 1))
+    found = [as_csr(table) for table in tables]
+    width, total = found[0].shape[1], sum(table.shape[0] for table in found)
+    full, square = np.zeros(width, dtype=np.int64), np.zeros(width)
+    for table in found:
+        full += np.bincount(table.indices[table.data != 0], minlength=width)
+        square += np.bincount(table.indices, weights=np.square(table.data, dtype=np.float64), minlength=width)
+    size = np.sqrt(square / np.maximum(full, 1))
+    if len(often := np.flatnonzero(2 * full > total)):
+        full[often], size[often] = _fullness([_dense(table[:, often]) for table in found])
+    return full, size
 
 
 def single_valued(tables: list[NDArray[Any]], *, tolerance: float = 0.0) -> Index:

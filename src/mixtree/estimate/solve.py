@@ -99,16 +99,16 @@ class Summary:
         rows = 1.0 / float(share @ share)
         return Equations(self.means, self.covariances, self.sizes, self.pooled, share @ target, rows)
 
-    def combined(self, combine: Floats) -> list[Part]:
-        """The sources' parts in terms of combinations (q, c) of the functions, without their rows."""
-        q = len(self.means)
-        borrowed = q * (combine.T @ self.pooled @ combine)
-        return [
-            Part(mean, ((size + q - 1.0) * (combine.T @ covariance @ combine) - borrowed) / size, float(size))
-            for mean, covariance, size in zip(
-                self.means.T @ combine, self.covariances, self.sizes, strict=True
-            )
-        ]
+    def part(self, source: int, combine: Floats, borrowed: Floats) -> Part:
+        """A source's in terms of combinations (q, c) of the functions, without its rows.
+
+        ``borrowed`` is the pooled covariance in those terms, which is taken out again.
+        """
+        q, size = len(self.means), float(self.sizes[source])
+        scatter = combine.T @ self.covariances[source] @ combine
+        return Part(
+            combine.T @ self.means[:, source], ((size + q - 1.0) * scatter - q * borrowed) / size, size
+        )
 
 
 @dataclass(frozen=True, eq=False, slots=True)

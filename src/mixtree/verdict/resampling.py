@@ -21,7 +21,7 @@ MANY = 20_000
 """Rows from which a mean's t statistic is normal enough: resampling so many would only cost time."""
 
 _BLOCK = 1 << 15  # drawn rows at a time: what stays in a core's cache is quicker to go through again
-_ROUNDING = 1e-12  # of a sum of squares: what is left of it by subtraction may be nothing
+_EPSILON = float(np.finfo(np.float64).eps)
 _TAIL = 0.7  # of the tail is used: quantiles of resamples of few rows are too close to the middle
 _SPARSE = 20
 _GROUPS = 200  # for the jackknife of a user's function
@@ -30,37 +30,36 @@ _GROUPS = 200  # for the jackknife of a user's function
 def of_mean(column: Floats, rng: np.random.Generator, *, size: float | None = None) -> Bounds:
     """Of the column's mean; ``size`` is that of the numbers it was made of, should they be larger."""
     largest = float(np.abs(column).max()) if size is None else size
-
-    def scores() -> Floats:
-        gaps = column - column.mean()
-        return _t_scores(*_mean_and_variance(_resampled([gaps, gaps * gaps], rng), len(gaps)))
-
-    return _studentised(float(column.mean()), column, largest, scores)
+    return _studentised(float(column.mean()), column, largest, lambda: _t_scores(*_of_means(column, rng)))
 
 
 def of_gap_of_roots(one: Floats, two: Floats, rng: np.random.Generator) -> Bounds:
     """Of the difference of two columns' root means, by the slopes of the roots."""
-    n, means = len(one), (float(one.mean()), float(two.mean()))
-    roots = [np.sqrt(mean) for mean in means]
-    slopes = [0.5 / max(root, 1e-300) for root in roots]
+    n, (slope, other) = len(one), (_slopes(column.mean()) for column in (one, two))
+    gap = float(np.sqrt(one.mean()) - np.sqrt(two.mean()))
 
     def scores() -> Floats:
-        a, b = one - means[0], two - means[1]
-        sums = _resampled([a, a * a, b, b * b, a * b], rng)
-        (moved_a, of_a), (moved_b, of_b) = (_mean_and_variance(sums[:, k : k + 2], n) for k in (0, 2))
+        # Of two models that are much alike, the difference and one of them: nothing cancels out.
+        u, v = one - two, two - np.median(two)
+        u -= np.median(one - two)
+        sums = _resampled([u, u * u, v, v * v, u * v], rng)
+        (moved_u, of_u), (moved_v, of_v) = (_mean_and_variance(sums[:, k : k + 2], n) for k in (0, 2))
         both = (sums[:, 4] - sums[:, 0] * sums[:, 2] / n) / ((n - 1.0) * n)
-        root_a, root_b = (
-            np.sqrt(np.maximum(means[0] + moved_a, 0.0)),
-            np.sqrt(np.maximum(means[1] + moved_b, 0.0)),
-        )
-        slope_a, slope_b = 0.5 / np.maximum(root_a, 1e-300), 0.5 / np.maximum(root_b, 1e-300)
-        terms = slope_a**2 * of_a, slope_b**2 * of_b
-        variance = terms[0] + terms[1] - 2.0 * slope_a * slope_b * both
-        variance[variance <= _ROUNDING * (terms[0] + terms[1])] = 0.0
-        return _t_scores(root_a - root_b - (roots[0] - roots[1]), variance)
+        mean_two = two.mean() + moved_v - v.mean()
+        mean_one = one.mean() + moved_u - u.mean() + moved_v - v.mean()
+        a, b = _slopes(mean_one), _slopes(mean_two)
+        variance = a**2 * of_u + (a - b) ** 2 * of_v + 2.0 * a * (a - b) * both
+        roots = np.sqrt(np.maximum(mean_one, 0.0)) - np.sqrt(np.maximum(mean_two, 0.0))
+        return _t_scores(roots - gap, variance)
 
     size = float(np.sqrt(max(np.abs(one).max(), np.abs(two).max())))
-    return _studentised(float(roots[0] - roots[1]), one * slopes[0] - two * slopes[1], size, scores)
+    return _studentised(gap, one * slope - two * other, size, scores)
+
+
+def _slopes(means: Floats | float) -> Floats:
+    """Of the square root; 0 where a mean is 0, for then no row moves it."""
+    roots = np.sqrt(np.maximum(means, 0.0))
+    return np.divide(0.5, roots, out=np.zeros_like(roots), where=roots > 0.0)
 
 
 def _studentised(value: float, terms: Floats, size: float, scores: Callable[[], Floats]) -> Bounds:
@@ -94,8 +93,7 @@ def class_scores(parts: list[Floats], rng: np.random.Generator) -> Floats:
     moved, variance = np.zeros(RESAMPLES), np.zeros(RESAMPLES)
     for terms in parts:
         if 2 <= len(terms) <= MANY:
-            gaps = terms - terms.mean()
-            more = _mean_and_variance(_resampled([gaps, gaps * gaps], rng), len(terms))
+            more = _of_means(terms, rng)
             moved, variance = moved + more[0], variance + more[1]
     return _t_scores(moved, variance, least=1e-20)
 
@@ -105,10 +103,18 @@ def _t_scores(moved: Floats, variance: Floats, *, least: float = 0.0) -> Floats:
     return np.sort(np.append(moved[varied] / np.sqrt(variance[varied]), 0.0))
 
 
+def _of_means(column: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """How far the means of resamples are off, and those means' variances."""
+    # Around the median: what is around a mean that one row has moved away loses its digits.
+    gaps = column - np.median(column)
+    moved, variance = _mean_and_variance(_resampled([gaps, gaps * gaps], rng), len(gaps))
+    return moved - gaps.mean(), variance
+
+
 def _mean_and_variance(sums: Floats, n: int) -> tuple[Floats, Floats]:
     """Of resamples of n rows, by their sums and sums of squares: means and the means' variances."""
     spread = sums[:, 1] - sums[:, 0] ** 2 / n
-    spread[spread <= _ROUNDING * sums[:, 1]] = 0.0
+    spread[spread <= 4.0 * n * _EPSILON * sums[:, 1]] = 0.0  # rounding
     return sums[:, 0] / n, spread / ((n - 1.0) * n)
 
 
