@@ -1,7 +1,7 @@
 """Compiles the package's two C files when it is installed or built.
 
-``_mlp`` is the kernel of the built-in MLP, ``_arithmetic`` a Python module of what is asked after every
-training. Without a C compiler (or, for the module, without Python's headers), or where compiling fails, the
+``_mlp`` is the kernel of the built-in MLP, ``_arithmetic`` a Python module of what studies and verdicts ask
+most often. Without a C compiler (or, for the module, without Python's headers), or where compiling fails, the
 package is built without them: numpy and Python compute the same.
 """
 
@@ -51,7 +51,7 @@ def compile_all(root: Path, *, say: Any) -> list[Path]:
         return []
     made = [
         _compiled(root / KERNEL, SUFFIX, KERNEL_FLAGS, say=say, instead="the built-in MLP uses numpy"),
-        _compiled(root / MODULE, ".abi3.so", MODULE_FLAGS, say=say, instead="searches and areas use numpy"),
+        _compiled(root / MODULE, ".abi3.so", MODULE_FLAGS, say=say, instead="numpy does its work"),
     ]
     return [library for library in made if library is not None]
 
