@@ -30,6 +30,8 @@ MIXTURES = {
     "pooled": "by the sources' sizes",
     "estimated": "estimated from the target's rows",
 }
+ESTIMATE = 2
+"""Which way of estimating it: a study does not go on with a mixture that another way has found."""
 TARGET_PHASES = ("target folds", "target")
 LEAST_BUDGET = 60
 LEAST_TARGET_ROWS = 20
@@ -148,6 +150,7 @@ class Auto(Scripted):
             "folds": self.setting.folds,
             "target": self.setting.use_target_rows,
             "seed": self.setting.seed,
+            "estimate": ESTIMATE,
         }
         metric = None if self.setting.metric is None else self.setting.metric.name
         return {"search": "auto", "options": plain, "metric": metric, **more}
