@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -282,25 +282,10 @@ def prepare(
     labels = Labels.fit(parts, sources.classes, rare.classes) if joint else None
     of_y = 0 if labels is None else len(labels)
     keep = max(1, (limit - of_y) // (1 + of_y))
-    columns, summed = sources.features, rare.classes[:0] if labels is None else labels.left_out(rare)
-    few = np.concatenate([rare.columns, columns + np.arange(len(summed))])
-    directions = of_classes = None
-    if columns > keep or len(few):
-        tables = [_with_classes(part, summed) for part in parts]
-        full, sizes = fullness(tables, few)
-        planned = plan(full, few, rows=looked_at, sources=len(sources), of_y=of_y, count=keep, least=least)
-        first, averaged = _split(parts) if planned.looks else (parts, parts)
-        tables = [table[: len(part)] for table, part in zip(tables, first, strict=True)]
-        values = [np.ones((len(part), 1)) if labels is None else labels(part.y) for part in first]
-        share = sum(map(len, first)) / looked_at
-        found, parts = find_all(planned, tables, values, sizes, least * share, rng), averaged
-        directions = found[:columns]
-        if len(summed):
-            of_classes = np.zeros((sources.classes, found.shape[1]))
-            of_classes[summed] = found[columns:]
-        columns = found.shape[1]
+    found = _reduced(parts, labels, rare, sources.classes, keep, least, rng)
+    parts, columns = found.rows, sources.features if found.of_x is None else found.of_x.shape[1]
     more = min(keep - columns, _too_few(columns, of_y, len(sources)))
-    basis, tables = Basis.fit(parts, labels, directions, of_classes, _layer(columns, more, rng))
+    basis, tables = Basis.fit(parts, labels, found.of_x, found.of_classes, _layer(columns, more, rng))
     used = np.ones(tables[0].shape[1], dtype=np.bool_)
     used[single_valued(tables, tolerance=1e-9)] = False
     varies = bool(used.any())
@@ -309,6 +294,43 @@ def prepare(
     if not used.all():
         tables = [table[:, used] for table in tables]
     return Prepared(basis, used, varies, tables, shares, rare, given.sizes - sources.sizes)
+
+
+class _Reduced(NamedTuple):
+    """Directions of x and what rare classes add to them, None where there are none; rows to be averaged."""
+
+    of_x: Floats | None
+    of_classes: Floats | None
+    rows: list[Rows]
+
+
+def _reduced(
+    rows: list[Rows],
+    labels: Labels | None,
+    rare: RareValues,
+    classes: int,
+    count: int,
+    least: float,
+    rng: np.random.Generator,
+) -> _Reduced:
+    """At most so many directions, where x has more columns, or some of them or of the classes are rare."""
+    width, summed = rare.features, rare.classes[:0] if labels is None else labels.left_out(rare)
+    few = np.concatenate([rare.columns, width + np.arange(len(summed))])
+    if width <= count and not len(few):
+        return _Reduced(None, None, rows)
+    tables, total = [_with_classes(part, summed) for part in rows], sum(map(len, rows))
+    full, sizes = fullness(tables, few)
+    of_y = 0 if labels is None else len(labels)
+    planned = plan(full, few, rows=total, sources=len(rows), of_y=of_y, count=count, least=least)
+    first, averaged = _split(rows) if planned.looks else (rows, rows)
+    tables = [table[: len(part)] for table, part in zip(tables, first, strict=True)]
+    values = [np.ones((len(part), 1)) if labels is None else labels(part.y) for part in first]
+    found = find_all(planned, tables, values, sizes, least * sum(map(len, first)) / total, rng)
+    if not len(summed):
+        return _Reduced(found, None, averaged)
+    of_classes = np.zeros((classes, found.shape[1]))
+    of_classes[summed] = found[width:]
+    return _Reduced(found[:width], of_classes, averaged)
 
 
 def _with_classes(rows: Rows, classes: NDArray[np.int64]) -> Any:
