@@ -713,6 +713,11 @@ def test_columns_that_are_mostly_one_are_rare_in_sparse_tables_too() -> None:
     assert dense.usual.tolist() == thin.usual.tolist() == [1.0, 2.0]
     assert dense.seen.tolist() == thin.seen.tolist()
     assert 0 < dense.seen[0] < 20 and dense.seen[1] == 0
+    target = x[:50].copy()
+    target[:5, 3], target[3:9, 4] = 0.0, 0.0
+    told = dense.in_target(Rows(target, np.zeros(50, dtype=int)), np.ones(1))
+    assert told == thin.in_target(Rows(scipy.sparse.csr_array(target), np.zeros(50, dtype=int)), np.ones(1))
+    assert told[0] == 6 and told[1] < 1e-3  # the rows with another number than 2
 
 
 def test_many_rare_classes_together_tell_sources_apart() -> None:

@@ -132,8 +132,15 @@ class RareValues:
         """Which rows of the target have which of the rare classes and values, as pairs of their places."""
         rows, classes = np.nonzero(np.asarray(target.y)[:, None] == self.classes)
         x = target.x[:, self.columns]
-        plain = hasattr(x, "tocsr") and not self.usual.any()
-        more, values = (as_csr(x) != 0 if plain else _differs(_dense(x), self.usual)).nonzero()
+        if hasattr(x, "tocsr"):  # dense only where columns are mostly something else than 0
+            often = np.flatnonzero(self.usual)
+            there = (as_csr(x) != 0).nonzero()
+            thin = self.usual[there[1]] == 0.0
+            full = _differs(_dense(x[:, often]), self.usual[often]).nonzero()
+            more = np.concatenate([there[0][thin], full[0]])
+            values = np.concatenate([there[1][thin], often[full[1]]])
+        else:
+            more, values = _differs(_dense(x), self.usual).nonzero()
         return np.concatenate([rows, more]), np.concatenate([classes, len(self.classes) + values])
 
 
