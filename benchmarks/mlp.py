@@ -14,7 +14,7 @@ from mixtree.metrics import HAND_TILL
 from mixtree.simplex import uniform_mixture
 from mixtree.trainer import Job
 from mixtree.trainers.mlp import MlpTrainer
-from mixtree.trainers.threads import one_thread
+from mixtree.threads import one_thread
 from tidy import (
     BATCH,
     CLASSES,

@@ -37,7 +37,7 @@ from mixtree.data.sources import Sources
 from mixtree.errors import InputError
 from mixtree.simplex import Mixture, as_mixture, uniform_mixture
 from mixtree.theory import Constants
-from mixtree.trainers.threads import one_thread
+from mixtree.threads import one_thread
 
 _Floats = NDArray[np.float64]
 

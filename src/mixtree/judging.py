@@ -27,6 +27,7 @@ from mixtree.references import Extra, TimeIsUp, TimeLimit, View, attribution, ne
 from mixtree.search import STEP_SIZE
 from mixtree.storage.base import Storage
 from mixtree.study import Result
+from mixtree.threads import one_thread
 from mixtree.tree import Node, Path, Tree
 from mixtree.verdict import (
     CrossFit,
@@ -113,8 +114,16 @@ def judge(
             for name, each in others.items()
         }
         notes += [*left_out, *attribution(extra, case.mixed.mixture, scored.view, case.metric)]
+    return _concluded(case, extra, scored, against, notes)
+
+
+@one_thread()
+def _concluded(
+    case: _Case, extra: Extra, scored: _Scored, against: Mapping[str, Difference], notes: Sequence[str]
+) -> Verdict:
+    """What is left to say once everything is trained."""
     hull, mixture = _mixture(case)
-    options = prepared.options
+    options, result = case.prepared.options, case.result
     models = Models(case.metric, case.y, case.clean_predictions, case.clean, case.lineage)
     told = looks(models, list(case.clean.values()))
     honest = isinstance(scored.score, ScoreInterval) and not scored.score.optimistic

@@ -28,6 +28,9 @@ Batched: TypeAlias = Callable[[Array, Array], Floats]
 _BLOCK = 1 << 14
 """Scores ranked in one go: the working arrays stay in cache, and memory stays bounded."""
 
+_WORTH_PACKING = 1_000
+"""Scores from which sorting them in another form is worth the calls that it takes."""
+
 _NOT_PROBABILITIES = 1e-2
 """How far from 1 the probabilities of a row may sum: half precision passes, logits do not."""
 
@@ -124,20 +127,26 @@ class Metric:
         first, second = self._terms(labels, stack)
         return float(self._spread(labels, (first - second)[None])[0])
 
-    def from_terms(self, y: Array, terms: Floats) -> Floats | None:
-        """The scores of models whose contributions are known; None where those say only how scores move."""
-        if self.contributions is None:
-            return None
+    @property
+    def adds_up(self) -> bool:
+        """Whether scores are made of the contributions, which else say only how scores move."""
         if any((self.values, self.contributions) == (area.values, area.contributions) for area in _AREAS):
+            return True
+        # A metric of the user's may be the mean of its terms on all rows and not on some of them.
+        values: Any = self.values
+        plain = isinstance(values, partial) and values.func is _row_mean
+        return plain and values.keywords["rows"] is self.contributions
+
+    def from_terms(self, y: Array, terms: Floats) -> Floats | None:
+        """The scores of models whose contributions are known; None where those do not add up to them."""
+        if not self.adds_up:
+            return None
+        if self.by_class:
             # Every pair of rows counts in the mean of either row's class.
             counts = np.bincount(y)
             shares = np.divide(0.5, counts, where=counts > 0, out=np.zeros(len(counts)))
             return np.asarray(terms @ shares[y])
-        # A metric of the user's may be the mean of its terms on all rows and not on some of them.
-        values: Any = self.values
-        plain = isinstance(values, partial) and values.func is _row_mean
-        known = plain and values.keywords["rows"] is self.contributions
-        return np.asarray(terms.mean(axis=1)) if known else None
+        return np.asarray(terms.mean(axis=1))
 
     def signed(self, value: float) -> float:
         """The value as a search wants it, smaller is better: higher-is-better scores are negated."""
@@ -450,8 +459,27 @@ def _ranked(
     block = max(1, _BLOCK // len(y))
     for part in (slice(start, start + block) for start in range(0, len(scores), block)):
         some = np.ascontiguousarray(scores[part], dtype=np.float64)
-        # The default (unstable, vectorised) sort is the fastest; the order inside a tie does not matter.
-        add(some, some.argsort(axis=1).astype(np.int64, copy=False), labels, own, shares, sums[part])
+        add(some, _order(some), labels, own, shares, sums[part])
+
+
+def _order(scores: Floats) -> NDArray[np.int64]:
+    """The rows of every line by rising score, in any order inside a tie.
+
+    Probabilities of 32 bits, as networks give them, are sorted with their row in one word: numpy then takes a
+    third of the time. Their bits rise with them, but for a sign.
+    """
+    if scores.size >= _WORTH_PACKING:
+        short = scores.astype(np.float32)
+        bits = short.view(np.int32)
+        if bits.min() >= 0 and (short == scores).all():
+            words = bits.astype(np.int64)
+            words <<= 32
+            words |= np.arange(scores.shape[1])
+            words.sort(axis=1)
+            words &= 0xFFFFFFFF
+            return words
+    # The default sort, unstable and vectorised, is the fastest.
+    return scores.argsort(axis=1).astype(np.int64, copy=False)
 
 
 def _add_area_terms(

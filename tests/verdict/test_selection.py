@@ -22,7 +22,7 @@ from mixtree.verdict import (
     outlook,
     paired_difference,
 )
-from mixtree.verdict.selection import Chooser, label_folds, scores_of_picked
+from mixtree.verdict.selection import Chooser, label_folds, scores_by_terms, scores_of_picked
 
 
 def with_validation(y: np.ndarray, classes: int) -> Sources:
@@ -313,3 +313,35 @@ def test_what_cannot_be_computed_is_not_called_nothing():
     huge[0, 0] = 1e200
     with np.errstate(all="ignore"):
         assert np.isnan(expected_optimism(SQUARED_LOSS, y, huge))
+
+
+@pytest.mark.parametrize("metric", [AUROC, HAND_TILL, ACCURACY, LOG_LOSS], ids=lambda metric: metric.name)
+def test_scores_on_parts_by_the_rows_contributions(metric):
+    rng = np.random.default_rng(8)
+    classes = 3 if metric is HAND_TILL else 2
+    y = rng.integers(classes, size=900)
+    logits = rng.standard_normal((5, 900, classes)) + (y[:, None] == np.arange(classes))
+    stack = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
+    parts = np.array([label_folds(y, 2, rng) == 0 for _ in range(6)])
+    expected = np.array([[metric(y[part], each[part]) for each in stack] for part in parts])
+    found = scores_by_terms(metric, y, metric.contributions(y, stack), parts)
+    # Exact for means; of an area what two rows do together is left out, a fraction of its noise on the part.
+    allowed = 0.1 * metric.standard_error(y, stack[0]) if metric.by_class else 1e-12
+    assert found == pytest.approx(expected, abs=allowed)
+    whole = scores_by_terms(metric, y, metric.contributions(y, stack), np.ones((1, 900), dtype=bool))
+    assert whole[0] == pytest.approx(metric.batch(y, stack))
+
+
+def test_rows_that_chose_say_nothing_about_an_area_on_the_others():
+    """Models of noise: what the chosen one is worth on the other rows is a half."""
+    rng, scores = np.random.default_rng(9), []
+    for _ in range(300):
+        y = rng.permutation(np.repeat([0, 1], 30))
+        p = rng.random((20, 60))
+        stack = np.stack([1.0 - p, p], axis=2)
+        first = np.arange(60) < 30
+        chosen = Chooser(AUROC, y, stack)(first)
+        terms = AUROC.contributions(y, stack[[chosen]])
+        scores.append(scores_by_terms(AUROC, y, terms, ~first[None])[0, 0])
+    assert abs(np.mean(scores) - 0.5) < 3.0 * np.std(scores) / np.sqrt(300)
+    assert np.std(scores) / np.sqrt(300) < 0.01  # chosen on all rows it would look .15 better

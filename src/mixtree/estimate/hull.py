@@ -22,6 +22,7 @@ from mixtree.estimate.solve import (
     root_of_inverse,
 )
 from mixtree.simplex import Mixture
+from mixtree.threads import one_thread
 
 _POWER = 0.8  # with which a target worth knowing about must be found before "inside" is said
 _SHARE = 0.5  # of such a target's rows that come from where no source is
@@ -55,6 +56,7 @@ class HullTest:
     power: float | None
 
 
+@one_thread()
 def hull_test(
     sources: Sources,
     *,

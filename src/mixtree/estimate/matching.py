@@ -7,10 +7,12 @@ import numpy as np
 from mixtree.data.sources import Rows, Sources
 from mixtree.estimate.moments import Prepared, Target, prepare
 from mixtree.estimate.solve import Equations, Estimate, Floats, as_estimate, solve
+from mixtree.threads import one_thread
 
 _ROOM = 12_000_000  # numbers that are worth keeping until the verdict: 96 MB
 
 
+@one_thread()
 def match_moments(
     sources: Sources, *, joint: bool = True, moments: int | None = None, seed: int = 0
 ) -> Estimate:
@@ -41,6 +43,7 @@ class Matching:
     of thousands) only the estimate is kept.
     """
 
+    @one_thread()
     def __init__(self, sources: Sources) -> None:
         self.sources = sources
         prepared = prepare(sources)

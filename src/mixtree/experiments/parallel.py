@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from mixtree.errors import InputError, TrainingError
-from mixtree.trainers.threads import one_thread
+from mixtree.threads import one_thread
 
 Answer = TypeVar("Answer")
 

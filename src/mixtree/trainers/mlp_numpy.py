@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.linalg import get_blas_funcs
 from scipy.sparse import csr_array
 
-from mixtree.trainers.threads import one_thread
+from mixtree.threads import one_thread
 
 Array: TypeAlias = NDArray[Any]
 Layer: TypeAlias = tuple[Array, Array]

@@ -18,7 +18,7 @@ from mixtree.data.sources import Sources
 from mixtree.errors import InputError
 from mixtree.trainer import Evaluation, Job
 from mixtree.trainers.evaluation import loss_evaluations
-from mixtree.trainers.threads import one_thread
+from mixtree.threads import one_thread
 
 Array = NDArray[np.float64]
 

@@ -307,7 +307,7 @@ class Chooser:
         self._terms: Floats | None = None
         if choose.contributions is not None and not choose.by_class:
             terms = choose.contributions(self._labels, stack)
-            if choose.from_terms(self._labels, terms) is not None:  # not so for a root of a mean
+            if choose.adds_up:  # not so for a root of a mean
                 self._terms = terms if choose.higher_is_better else -terms
 
     def __call__(self, rows: NDArray[Any]) -> int:
@@ -343,6 +343,21 @@ def scores_of_picked(
             found = metric.values(known[part], np.array([stack[model][part] for model in few]))
             line[:] = [found[few.index(model)] for model in each]
     return scores
+
+
+def scores_by_terms(metric: Metric, labels: NDArray[Any], terms: Floats, parts: NDArray[np.bool_]) -> Floats:
+    """Scores (parts, models) on parts of the rows, of a metric that adds up, by the rows' contributions.
+
+    An area's are those of the row's rank among all rows, so this is right to first order. By both classes of
+    a pair together, less the area itself: how a model does on the other rows does not enter.
+    """
+    if not metric.by_class:
+        return np.asarray(parts @ terms.T / parts.sum(axis=1, keepdims=True))
+    whole = metric.from_terms(labels, terms)
+    assert whole is not None
+    counts = np.array([np.bincount(labels[part], minlength=int(labels.max()) + 1) for part in parts])
+    shares = np.divide(parts, counts[:, labels], where=parts, out=np.zeros(parts.shape))
+    return np.asarray(shares @ terms.T - whole)
 
 
 # --------------------------------------------------------------------------------------------------- optimism

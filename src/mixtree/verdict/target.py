@@ -9,6 +9,7 @@ from mixtree.estimate.hull import HullTest, hull_prepared
 from mixtree.estimate.matching import Matching, match_prepared
 from mixtree.estimate.moments import MOST_SOURCES, prepare
 from mixtree.estimate.solve import Estimate
+from mixtree.threads import one_thread
 
 # They may not take long beside a study: fewer rows than their own defaults lengthen an interval by a few
 # hundredths. Fewer moments took half the time, and called a third of the targets outside inside.
@@ -18,6 +19,7 @@ _FEWEST = 800
 _REPETITIONS = 99  # of the hull test: p in steps of 0.01, in a quarter of the time of its own default
 
 
+@one_thread()
 def about_target(
     sources: Sources,
     *,

@@ -8,7 +8,7 @@ from mixtree.constants import Estimate, estimate_constants
 from mixtree.data.synthetic import synthetic
 from mixtree.experiments.theorems import cells, demand, matching, optima, regret, sgd
 from mixtree.experiments.theorems.findings import Section, number, table
-from mixtree.trainers.threads import one_thread
+from mixtree.threads import one_thread
 
 _COMMAND = "python -m mixtree.experiments.theorems --out docs"
 
