@@ -12,9 +12,9 @@ from scipy.sparse import csr_matrix
 from mixtree.data.sources import Sources
 from mixtree.metrics import HAND_TILL
 from mixtree.simplex import uniform_mixture
+from mixtree.threads import one_thread
 from mixtree.trainer import Job
 from mixtree.trainers.mlp import MlpTrainer
-from mixtree.threads import one_thread
 from tidy import (
     BATCH,
     CLASSES,

@@ -78,8 +78,8 @@ class Models:
     def scores_on(self, parts: list[NDArray[np.bool_]], picks: NDArray[np.intp]) -> Floats:
         """Scores (parts, picks) of finite models, those picked for a part of the rows, on that part.
 
-        Of an area to first order, by what is known of it on all rows: to rank the rows of every part anew took
-        a third of the verdict's time with many classes.
+        Of an area to first order, by what is known of it on all rows: with many classes, ranking the rows of
+        every part anew took a third of the verdict's time.
         """
         paths = list(self.finite)
         labels = self.y.astype(np.intp) if self.metric.by_class else self.y

@@ -1,4 +1,4 @@
-"""One BLAS thread: on small matrices several wait for each other, up to a hundred times as long as one takes."""
+"""One BLAS thread: on small matrices several wait for each other, for up to a hundred times as long."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from mixtree.data.sampling import Cursor, Sampler
 from mixtree.data.sources import Sources
 from mixtree.errors import InputError
+from mixtree.threads import one_thread
 from mixtree.trainer import Evaluation, Job
 from mixtree.trainers.evaluation import loss_evaluations
-from mixtree.threads import one_thread
 
 Array = NDArray[np.float64]
 

@@ -45,11 +45,11 @@ from mixtree.data.sampling import Cursor, Sampler
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, InputError, TrainingError
 from mixtree.metrics import mean_and_error
+from mixtree.threads import one_thread
 from mixtree.trainer import Evaluation, Job
 from mixtree.trainers.evaluation import loss_evaluations
 from mixtree.trainers.fitted import frozen, restore, to_arrays
 from mixtree.trainers.rows import as_bytes, from_bytes, load_cursor, save_cursor, stacked
-from mixtree.threads import one_thread
 
 _ROW_BY_ROW = (SGDClassifier, SGDRegressor, Perceptron)
 _ROWS_PER_CALL = 4096  # of those that learn row by row: bounds the memory of a long job
