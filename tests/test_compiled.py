@@ -231,3 +231,30 @@ def test_what_is_no_array_is_refused() -> None:
     given["sums"].flags.writeable = False
     with pytest.raises((ValueError, BufferError), match=r"read-only|writ"):
         compiled.add_area_terms(*given.values())
+
+
+@pytest.mark.parametrize(
+    ("corners", "points", "width", "distances"),
+    [
+        (np.ones((2, 3)), np.ones((4, 3)), 3, np.zeros(5)),
+        (np.ones((2, 3)), np.ones((4, 2)), 3, np.zeros(4)),
+        (np.ones((2, 3)), np.ones((4, 3)), 0, np.zeros(4)),
+        (np.ones((2, 3)), np.ones((4, 3)), -1, np.zeros(4)),
+        (np.ones((0, 3)), np.ones((4, 3)), 3, np.zeros(4)),
+    ],
+    ids=["distances", "points", "no width", "negative", "no corners"],
+)
+def test_hulls_and_points_that_do_not_fit_are_refused(
+    corners: Any, points: Any, width: int, distances: Any
+) -> None:
+    assert compiled.hull_distances is not None
+    with pytest.raises(ValueError, match="do not fit"):
+        compiled.hull_distances(corners, points, width, distances)
+
+
+def test_points_that_are_no_numbers_have_no_distance() -> None:
+    assert compiled.hull_distances is not None
+    distances = np.zeros(3)
+    points = np.array([[0.5, 0.5], [np.nan, 0.0], [2.0, 0.0]])
+    compiled.hull_distances(np.eye(2), points, 2, distances)
+    assert distances[0] == pytest.approx(0.0) and np.isnan(distances[1]) and distances[2] == pytest.approx(1.0)

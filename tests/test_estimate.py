@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, chi2, f, t
 
+from mixtree import compiled
 from mixtree.data.flights import flights
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.synthetic import synthetic
@@ -24,7 +25,7 @@ from mixtree.estimate.likelihood import em
 from mixtree.estimate.matching import match_prepared
 from mixtree.estimate.moments import prepare
 from mixtree.estimate.rare import RareValues
-from mixtree.estimate.solve import Solution, as_estimate, intervals, on_simplex
+from mixtree.estimate.solve import Solution, as_estimate, intervals, nearest_in_hull, on_simplex
 from mixtree.simplex import uniform_mixture
 
 ESTIMATORS = [match_moments, maximum_likelihood]
@@ -845,16 +846,27 @@ def test_scikit_learn_is_needed_for_the_classifier_only() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 10_000), corners=st.integers(1, 7), moments=st.integers(1, 12), twin=st.booleans())
-def test_distances_of_many_points_are_those_of_each(
-    seed: int, corners: int, moments: int, twin: bool
+@given(
+    seed=st.integers(0, 10_000),
+    corners=st.integers(1, 12),
+    moments=st.integers(1, 12),
+    twin=st.booleans(),
+    size=st.sampled_from([1e-6, 1.0, 1e6]),
+)
+@pytest.mark.parametrize("twins", [True, False], ids=["compiled", "numpy"])
+def test_distances_from_a_hull(
+    seed: int, corners: int, moments: int, twin: bool, size: float, twins: bool
 ) -> None:
     rng = np.random.default_rng(seed)
-    hull = rng.standard_normal((moments, corners))
+    hull = size * rng.standard_normal((moments, corners))
     if twin:
         hull[:, -1] = hull[:, 0]
-    distance = _Distance(hull)
     inside = rng.dirichlet(np.ones(corners), 4) @ hull.T
-    points = np.vstack([3.0 * rng.standard_normal((20, moments)), inside, hull.T])
-    np.testing.assert_allclose(distance.many(points), [distance(point) for point in points], atol=1e-8)
-    assert distance.many(inside).max() < 1e-8
+    points = np.vstack([3.0 * size * rng.standard_normal((20, moments)), inside, hull.T])
+    feet = [hull @ nearest_in_hull(hull, point) for point in points]
+    with pytest.MonkeyPatch.context() as patch:
+        if not twins:
+            patch.setattr(compiled, "hull_distances", None)
+        found = _Distance(hull)(points)
+    np.testing.assert_allclose(found, np.square(points - feet).sum(axis=1), rtol=1e-7, atol=1e-8 * size**2)
+    assert found[20:].max() < 1e-8 * size**2

@@ -372,6 +372,166 @@ static PyObject *add_resamples(PyObject *module, PyObject *const *given, Py_ssiz
     Py_RETURN_NONE;
 }
 
+/* ------------------------------------------------------------------------------------------------------ hulls */
+
+/* The point of a hull that is nearest to another, by Wolfe's algorithm (Finding the nearest point in a polytope, 1976):
+ * a few CHOSEN corners, affinely independent, whose plane's nearest point lies between them; a corner that lies beyond
+ * the plane through that point joins them, until there is none. */
+typedef struct {
+    Py_ssize_t corners, width, size;
+    const double *places;
+    double *products;         /* of every two corners */
+    double *beside, *slopes;  /* of every corner: its product with the point; where it is nearer */
+    double *weights, *wanted; /* of the chosen: now, and of their plane's nearest point */
+    double *factor;
+    Py_ssize_t *chosen;
+    double largest;
+} hull;
+
+static double dot(const double *one, const double *two, Py_ssize_t width) {
+    double sums[4] = {0.0}; /* four at a time: one would wait for the one before */
+    Py_ssize_t k = 0;
+    for (; k + 3 < width; k += 4)
+        for (int i = 0; i < 4; i++) sums[i] += one[k + i] * two[k + i];
+    for (; k < width; k++) sums[0] += one[k] * two[k];
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+/* The weights of the chosen corners' plane's point nearest to the given one; 0 if they are not independent. Relative to
+ * the first of them: how far away the point is does not enter. */
+static int nearest_in_plane(hull *h) {
+    const Py_ssize_t n = h->size - 1, first = h->chosen[0], all = h->corners;
+    const double *of_first = h->products + first * all;
+    double *a = h->factor, *u = h->wanted + 1, rest = 1.0;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        const Py_ssize_t c = h->chosen[i + 1];
+        const double *of_c = h->products + c * all;
+        for (Py_ssize_t j = 0; j <= i; j++) {
+            const Py_ssize_t d = h->chosen[j + 1];
+            double sum = of_c[d] - of_first[c] - of_first[d] + of_first[first];
+            const double own = sum;
+            sum -= dot(a + i * all, a + j * all, j);
+            if (j < i) a[i * all + j] = sum / a[j * all + j];
+            else if (!(sum > 1e-12 * own) || !(own > 1e-14 * h->largest)) return 0;
+            else a[i * all + i] = sqrt(sum);
+        }
+        u[i] = (h->beside[c] - h->beside[first] - of_first[c] + of_first[first] - dot(a + i * all, u, i)) / a[i * all + i];
+    }
+    for (Py_ssize_t i = n; i-- > 0;) {
+        for (Py_ssize_t j = i + 1; j < n; j++) u[i] -= a[j * all + i] * u[j];
+        u[i] /= a[i * all + i];
+        rest -= u[i];
+    }
+    h->wanted[0] = rest;
+    return 1;
+}
+
+/* Goes to the plane's nearest point, or as far as the chosen corners' hull reaches, leaving those behind that no longer
+ * count, until it is there. */
+static int settled(hull *h) {
+    for (;;) {
+        if (!nearest_in_plane(h)) return 0;
+        double reach = 1.0;
+        Py_ssize_t out = -1, kept = 0;
+        for (Py_ssize_t i = 0; i < h->size; i++)
+            if (h->wanted[i] < 0.0) {
+                const double far = h->weights[i] / (h->weights[i] - h->wanted[i]);
+                if (out < 0 || far < reach) reach = far, out = i;
+            }
+        for (Py_ssize_t i = 0; i < h->size; i++) {
+            const double weight = h->weights[i] + reach * (h->wanted[i] - h->weights[i]);
+            if (i == out) continue;
+            h->weights[kept] = out < 0 ? h->wanted[i] : weight > 0.0 ? weight : 0.0;
+            h->chosen[kept++] = h->chosen[i];
+        }
+        h->size = kept;
+        if (out < 0) return 1;
+    }
+}
+
+static void begin(hull *h) { /* with the nearest corner */
+    Py_ssize_t best = 0;
+    for (Py_ssize_t i = 1; i < h->corners; i++)
+        if (h->products[i * (h->corners + 1)] - 2.0 * h->beside[i] <
+            h->products[best * (h->corners + 1)] - 2.0 * h->beside[best])
+            best = i;
+    h->chosen[0] = best, h->weights[0] = 1.0, h->size = 1;
+}
+
+static double to_hull(hull *h, const double *point) {
+    double square = dot(point, point, h->width), distance = 0.0;
+    for (Py_ssize_t i = 0; i < h->corners; i++) h->beside[i] = dot(h->places + i * h->width, point, h->width);
+    const double rounding = 1e-12 * (h->largest + sqrt(h->largest * square));
+    if (!h->size || !settled(h)) begin(h); /* the last point's corners are a good guess */
+    for (Py_ssize_t round = 0; round < 50 + 10 * h->corners; round++) {
+        double mean = 0.0, *slopes = h->slopes;
+        Py_ssize_t next = 0;
+        for (Py_ssize_t j = 0; j < h->corners; j++) slopes[j] = -h->beside[j];
+        for (Py_ssize_t i = 0; i < h->size; i++) {
+            const double weight = h->weights[i], *of_i = h->products + h->chosen[i] * h->corners;
+            for (Py_ssize_t j = 0; j < h->corners; j++) slopes[j] += weight * of_i[j];
+        }
+        for (Py_ssize_t i = 0; i < h->size; i++) mean += h->weights[i] * slopes[h->chosen[i]];
+        for (Py_ssize_t j = 1; j < h->corners; j++)
+            if (slopes[j] < slopes[next]) next = j;
+        if (!(slopes[next] < mean - rounding)) break;
+        const Py_ssize_t before = h->size;
+        h->chosen[h->size] = next, h->weights[h->size++] = 0.0;
+        if (!settled(h)) { /* it lies in the others' plane, but for rounding */
+            if (h->size > before) h->size = before;
+            break;
+        }
+    }
+    for (Py_ssize_t k = 0; k < h->width; k++) {
+        double gap = -point[k];
+        for (Py_ssize_t i = 0; i < h->size; i++) gap += h->weights[i] * h->places[h->chosen[i] * h->width + k];
+        distance += gap * gap;
+    }
+    return distance;
+}
+
+/* See hull._Distance. */
+static PyObject *hull_distances(PyObject *module, PyObject *const *given, Py_ssize_t count) {
+    Py_buffer read[2], written;
+    (void)module;
+    if (count != 4) return PyErr_Format(PyExc_TypeError, "hull_distances takes 4 arguments, not %zd", count);
+    const Py_ssize_t width = PyLong_AsSsize_t(given[2]);
+    if (PyErr_Occurred()) return NULL;
+    if (PyObject_GetBuffer(given[0], &read[0], PyBUF_SIMPLE)) return NULL;
+    if (PyObject_GetBuffer(given[1], &read[1], PyBUF_SIMPLE)) return PyBuffer_Release(&read[0]), NULL;
+    if (PyObject_GetBuffer(given[3], &written, PyBUF_WRITABLE))
+        return PyBuffer_Release(&read[0]), PyBuffer_Release(&read[1]), NULL;
+    const Py_ssize_t row = width < 1 || width > PY_SSIZE_T_MAX / 8 ? 0 : 8 * width;
+    int fits = row && read[0].len && read[0].len % row == 0 && read[1].len % row == 0 &&
+               read[1].len / row == written.len / 8 && read[0].len / row < 10000;
+    double *room = NULL;
+    if (fits) {
+        const Py_ssize_t k = read[0].len / row, points = read[1].len / row;
+        hull h = {.corners = k, .width = width, .places = read[0].buf};
+        /* One more may be chosen than there are, before it is found to depend on the others. */
+        room = PyMem_Malloc(sizeof(double) * (size_t)((k + 1) * (2 * k + 6)));
+        if (room) {
+            h.products = room, h.factor = h.products + k * k, h.beside = h.factor + (k + 1) * k;
+            h.weights = h.beside + k, h.wanted = h.weights + k + 1;
+            h.slopes = h.wanted + k + 1, h.chosen = (Py_ssize_t *)(h.slopes + k + 1);
+            Py_BEGIN_ALLOW_THREADS
+            for (Py_ssize_t i = 0; i < k; i++)
+                for (Py_ssize_t j = 0; j < k; j++)
+                    h.products[i * k + j] = dot(h.places + i * width, h.places + j * width, width);
+            for (Py_ssize_t i = 0; i < k; i++)
+                if (h.products[i * (k + 1)] > h.largest) h.largest = h.products[i * (k + 1)];
+            for (Py_ssize_t i = 0; i < points; i++)
+                ((double *)written.buf)[i] = to_hull(&h, (const double *)read[1].buf + i * width);
+            Py_END_ALLOW_THREADS
+            PyMem_Free(room);
+        }
+    }
+    PyBuffer_Release(&read[0]), PyBuffer_Release(&read[1]), PyBuffer_Release(&written);
+    if (!fits) return PyErr_SetString(PyExc_ValueError, "these arrays do not fit together"), NULL;
+    if (!room) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
 /* ---------------------------------------------------------------------------------------------------- module */
 
 static PyMethodDef METHODS[] = {
@@ -384,6 +544,8 @@ static PyMethodDef METHODS[] = {
      "Adds twice the pairs with a row of the class below, by class: (scores, order, labels, own, shares, sums)."},
     {"add_resamples", (PyCFunction)(void (*)(void))add_resamples, METH_FASTCALL,
      "Adds sums over rows drawn with replacement: (rows, their columns, key, sums)."},
+    {"hull_distances", (PyCFunction)(void (*)(void))hull_distances, METH_FASTCALL,
+     "Writes every point's squared distance from a hull: (corners, points, their columns, distances)."},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_arithmetic", NULL, 0, METHODS, NULL, NULL, NULL, NULL};

@@ -17,7 +17,16 @@ derived: Callable[[Any, Any, Any], int | None] | None
 add_area_terms: Callable[[Any, Any, Any, Any, Any, Any], None] | None
 add_pairs: Callable[[Any, Any, Any, Any, Any, Any], None] | None
 add_resamples: Callable[[Any, int, int, Any], None] | None
+hull_distances: Callable[[Any, Any, int, Any], None] | None
 try:
-    from mixtree._arithmetic import add_area_terms, add_pairs, add_resamples, bisected, derived, mean
+    from mixtree._arithmetic import (
+        add_area_terms,
+        add_pairs,
+        add_resamples,
+        bisected,
+        derived,
+        hull_distances,
+        mean,
+    )
 except ImportError:
-    bisected = mean = derived = add_area_terms = add_pairs = add_resamples = None
+    bisected = mean = derived = add_area_terms = add_pairs = add_resamples = hull_distances = None

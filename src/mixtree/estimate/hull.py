@@ -9,6 +9,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from mixtree import compiled
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import InputError
 from mixtree.estimate.moments import THIN, Prepared, Target, normal, prepare
@@ -112,10 +113,10 @@ def hull_prepared(
     weigh, make = (replace(equations, covariances=half.covariances) for half in prepared.halves)
     root = root_of_inverse(weigh.noise(weigh.around(alpha)))
     distance = _Distance(root @ equations.means)
-    statistic = distance(root @ equations.target)
+    statistic = float(distance((root @ equations.target)[None])[0])
     edge = distance.corners @ _towards_edge(solution, equations.n)
     noise = _noise(prepared, make, alpha, root, repetitions, rng, rows and rows // 2)
-    simulated = distance.many(edge + noise)
+    simulated = distance(edge + noise)
     # Rounding must not tell 0 from 0, should nothing vary.
     p = float((1 + np.count_nonzero(simulated >= statistic - 1e-9)) / (repetitions + 1))
     strange = 0
@@ -137,28 +138,34 @@ def hull_prepared(
 
 
 class _Distance:
-    """Squared distance of a point from the hull of K corners (columns)."""
+    """Squared distances of points (rows) from the hull of K corners (columns)."""
 
     def __init__(self, corners: Floats) -> None:
         self.corners = corners
         # Only what lies in the corners' span differs between mixtures: K coordinates instead of q.
         self.span, self.inner = np.linalg.qr(corners)
 
-    def __call__(self, point: Floats) -> float:
-        inner = self.span.T @ point
-        gap = self.inner @ nearest_in_hull(self.inner, inner) - inner
-        return max(float(point @ point - inner @ inner), 0.0) + float(gap @ gap)
+    def __call__(self, points: Floats) -> Floats:
+        inner = points @ self.span
+        beside = np.einsum("ij,ij->i", points, points) - np.einsum("ij,ij->i", inner, inner)
+        if compiled.hull_distances is not None:
+            middle, nearest = self.inner.mean(axis=1), np.empty(len(inner))
+            corners = np.ascontiguousarray((self.inner - middle[:, None]).T)
+            inner -= middle
+            compiled.hull_distances(corners, inner, len(middle), nearest)
+        else:
+            nearest = self._nearest(inner)
+        return np.asarray(np.maximum(beside, 0.0) + nearest)
 
-    def many(self, points: Floats) -> Floats:
-        """The same of every row, by trying every face of the hull on all of them at once.
+    def _nearest(self, inner: Floats) -> Floats:
+        """By trying every face of the hull on all points at once.
 
         A point's nearest one lies inside some face and is its foot on that face's plane. A foot that is
         inside its face is in the hull: the nearest of those it is.
         """
-        count = self.inner.shape[1]
-        if count > _CORNERS:  # faces are 2^K − 1
-            return np.array([self(point) for point in points])
-        inner = points @ self.span
+        if self.inner.shape[1] > _CORNERS:  # faces are 2^K − 1
+            feet = np.stack([self.inner @ nearest_in_hull(self.inner, point) for point in inner])
+            return np.asarray(np.square(feet - inner).sum(axis=1))
         nearest = np.square(inner[:, :, None] - self.inner).sum(axis=1).min(axis=1)  # of the corners
         for first, edges, foot in self.faces:
             gaps = inner - first
@@ -167,8 +174,7 @@ class _Distance:
             inside = (weights >= 0.0).all(axis=2) & (weights.sum(axis=2) <= 1.0)
             squared = np.where(inside, np.einsum("fij,fij->fi", gaps, gaps), np.inf)
             np.minimum(nearest, squared.min(axis=0), out=nearest)
-        beside = np.einsum("ij,ij->i", points, points) - np.einsum("ij,ij->i", inner, inner)
-        return np.asarray(np.maximum(beside, 0.0) + nearest)
+        return np.asarray(nearest)
 
     @cached_property
     def faces(self) -> list[tuple[Floats, Floats, Floats]]:
@@ -272,7 +278,7 @@ def _power(
         """With targets of as many rows as make their means vary so much, relative to now."""
         wide = np.sqrt(variance)
         found = [
-            distance.many(centre + wide * gaps[some]) > variance * (critical - beside[some])
+            distance(centre + wide * gaps[some]) > variance * (critical - beside[some])
             for (distance, centre), some in zip(targets, draws, strict=True)
         ]
         return float(np.mean(np.concatenate(found)))
