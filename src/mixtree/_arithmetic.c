@@ -516,8 +516,9 @@ static PyObject *hull_distances(PyObject *module, PyObject *const *given, Py_ssi
             h.slopes = h.wanted + k + 1, h.chosen = (Py_ssize_t *)(h.slopes + k + 1);
             Py_BEGIN_ALLOW_THREADS
             for (Py_ssize_t i = 0; i < k; i++)
-                for (Py_ssize_t j = 0; j < k; j++)
-                    h.products[i * k + j] = dot(h.places + i * width, h.places + j * width, width);
+                for (Py_ssize_t j = 0; j <= i; j++)
+                    h.products[i * k + j] = h.products[j * k + i] =
+                        dot(h.places + i * width, h.places + j * width, width);
             for (Py_ssize_t i = 0; i < k; i++)
                 if (h.products[i * (k + 1)] > h.largest) h.largest = h.products[i * (k + 1)];
             for (Py_ssize_t i = 0; i < points; i++)

@@ -31,6 +31,7 @@ _UNLIKE = (0.25, 1.0)  # squared distance of such a place: at least; and with on
 _DRAWS = 200  # of targets outside, for the power
 _MANY = 1_000  # target rows from which their mean is taken to be normal
 _CORNERS = 6  # of a hull whose faces are tried one by one
+_BESIDE = 2  # coordinates more than corners that are not worth leaving out
 _FEW_DRAWS = 2  # per row: more are quicker counted than added up
 _STREAM = 1  # of the seed; 0 draws the sources' rows
 
@@ -142,22 +143,30 @@ class _Distance:
 
     def __init__(self, corners: Floats) -> None:
         self.corners = corners
-        # Only what lies in the corners' span differs between mixtures: K coordinates instead of q.
-        self.span, self.inner = np.linalg.qr(corners)
+        self.inner, self.span = corners, None
+        if len(corners) > corners.shape[1] + _BESIDE:
+            # Only what lies in the corners' span differs between mixtures: K coordinates instead of q.
+            self.span, self.inner = np.linalg.qr(corners)
+        self.middle = self.inner.mean(axis=1)
+        self.around = np.ascontiguousarray((self.inner - self.middle[:, None]).T)
 
     def __call__(self, points: Floats) -> Floats:
+        if self.span is None:
+            return self._within(points)
         inner = points @ self.span
         beside = np.einsum("ij,ij->i", points, points) - np.einsum("ij,ij->i", inner, inner)
-        if compiled.hull_distances is not None:
-            middle, nearest = self.inner.mean(axis=1), np.empty(len(inner))
-            corners = np.ascontiguousarray((self.inner - middle[:, None]).T)
-            inner -= middle
-            compiled.hull_distances(corners, inner, len(middle), nearest)
-        else:
-            nearest = self._nearest(inner)
-        return np.asarray(np.maximum(beside, 0.0) + nearest)
+        return np.asarray(np.maximum(beside, 0.0) + self._within(inner))
 
-    def _nearest(self, inner: Floats) -> Floats:
+    def _within(self, inner: Floats) -> Floats:
+        if compiled.hull_distances is None:
+            return self._by_faces(inner)
+        nearest = np.empty(len(inner))
+        compiled.hull_distances(
+            self.around, np.ascontiguousarray(inner - self.middle), len(self.middle), nearest
+        )
+        return nearest
+
+    def _by_faces(self, inner: Floats) -> Floats:
         """By trying every face of the hull on all points at once.
 
         A point's nearest one lies inside some face and is its foot on that face's plane. A foot that is
@@ -228,15 +237,17 @@ def _noise(
     own = mixed(alpha**2 / equations.sizes, equations.covariances)
     noise: Floats = rng.standard_normal((repetitions, q)) @ root_of(own).T
     counts = rng.multinomial(n, alpha / alpha.sum(), size=repetitions)
+    centres = equations.means.T.copy()
     for i, (table, share, part) in enumerate(
         zip(prepared.tables, prepared.shares, prepared.parts[1], strict=True)
     ):
-        half, weight, mine = table[part][:most], normal(share[part][:most]), counts[:, i, None]
+        half, weight = table[part][:most], normal(share[part][:most])
         # Around the whole source's mean, and as wide as a source is of which these are a few rows.
         wide = 1.0 / np.sqrt(max(1.0 - float(weight @ weight), 0.5))
-        sums = _sums(half, weight, counts[:, i], rng)
-        noise += (wide * (sums - mine * (weight @ half)) + mine * equations.means[:, i]) / n
-    return np.asarray((noise - equations.means @ alpha) @ root.T)
+        noise += (wide / n) * _sums(half, weight, counts[:, i], rng)
+        centres[i] -= wide * (weight @ half)
+    noise += (counts / n) @ centres - equations.means @ alpha
+    return np.asarray(noise @ root.T)
 
 
 def _sums(table: Floats, weight: Floats, counts: NDArray[np.int64], rng: np.random.Generator) -> Floats:

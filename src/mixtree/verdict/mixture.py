@@ -97,12 +97,13 @@ def interchangeable(names: Sequence[str], estimate: Estimate) -> tuple[tuple[str
     """
     covariance, count = estimate.covariance, len(estimate.alpha)
     parent = list(range(count))
-    for i, j in combinations(range(count), 2):
-        own, cross = covariance[i, i] + covariance[j, j], 2.0 * covariance[i, j]
-        apart, together = np.sqrt(max(own - cross, 0.0)), np.sqrt(max(own + cross, 0.0))
-        if apart / 2.0 >= _UNKNOWN and apart >= _APART * together:
-            old, new = parent[j], parent[i]
-            parent = [new if each == old else each for each in parent]
+    variance = np.diag(covariance)
+    own, cross = variance[:, None] + variance, 2.0 * covariance
+    apart, together = np.sqrt(np.maximum(own - cross, 0.0)), np.sqrt(np.maximum(own + cross, 0.0))
+    alike = np.triu((apart / 2.0 >= _UNKNOWN) & (apart >= _APART * together), 1)
+    for i, j in np.argwhere(alike).tolist():
+        old, new = parent[j], parent[i]
+        parent = [new if each == old else each for each in parent]
     groups = [[names[i] for i in range(count) if parent[i] == root] for root in sorted(set(parent))]
     return tuple(tuple(group) for group in groups if len(group) > 1)
 
