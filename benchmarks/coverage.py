@@ -584,6 +584,11 @@ def times(repetitions: int) -> Iterator[Cell]:
     yield from map(_cost, fits.costs(9 if repetitions >= FULL else 3))
 
 
+def commands(repetitions: int) -> Iterator[Cell]:
+    """The same of ``mixtree fit``, everything that it does around a study included."""
+    yield from map(_cost, fits.command_costs(5 if repetitions >= FULL else 3))
+
+
 def tables(repetitions: int) -> Iterator[Cell]:
     """The same of real tables, by the defaults."""
     yield from map(_cost, fits.real_costs(9 if repetitions >= FULL else 3))
@@ -611,9 +616,10 @@ PARTS: dict[str, Callable[[int], Iterator[Cell]]] = {
     "policies": policies,
     "nested": nested,
     "time": times,
+    "commands": commands,
     "tables": tables,
 }
-FITS = ("policies", "nested", "time", "tables")
+FITS = ("policies", "nested", "time", "commands", "tables")
 """Parts with tables of their own."""
 
 
@@ -651,6 +657,11 @@ def _about(name: str, cells: list[dict[str, Any]]) -> str:
             "3 sources of 2,000 rows, 10 features, 2 classes, auto, the default budget: 1,200 steps, 600, "
             "4,000 and 16,000 with 1, 10 and 40 sources, 12,000 with 20,000 rows a source; one thread; "
             f"medians of {cells[0]['repetitions']}, settings in turns):"
+        )
+    if name == "commands":
+        return (
+            "The same of `mixtree fit` from two CSV files to the model folder, beside all of the command's "
+            f"time (medians of {cells[0]['repetitions']}):"
         )
     if name == "tables":
         return (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -10,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
-from mixtree.data.sources import Problem
+from mixtree.data.sources import Problem, Rows
 from mixtree.data.synthetic import synthetic
 from mixtree.experiments.tasks import tasks
 from mixtree.fitting import make_options, prepare
@@ -175,6 +178,62 @@ def costs(repetitions: int) -> Iterator[Cost]:
         study, verdict = np.median(found, axis=0)
         what = f"{model}, {f'{shape}, ' if shape else ''}{'in a file' if stored else 'in memory'}"
         yield Cost(what, rows, float(study), float(verdict), repetitions)
+
+
+COMMAND = """
+import sys, time
+start = time.perf_counter()
+from mixtree import cli, judging
+judged, spent = judging.judged, []
+def timed(*given, **named):
+    begin = time.perf_counter()
+    result = judged(*given, **named)
+    spent.append(time.perf_counter() - begin)
+    return result
+judging.judged = timed
+cli.app(sys.argv[1:], standalone_mode=False)
+print(time.perf_counter() - start - spent[0], spent[0])
+"""
+"""``mixtree``, timed: seconds from the first import on, without and of the verdict, are its last line."""
+
+
+def command_costs(repetitions: int) -> Iterator[Cost]:
+    """The same of ``mixtree fit`` from CSV files to the model folder, as those see it who wait for it."""
+    spent: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for number in range(repetitions):
+        for shape, told in SHAPES.items():
+            given = dict(told)
+            options = {name: given.pop(name) for name in ("budget", "policy") if name in given}
+            problem = synthetic(rows=given.pop("rows", 2_000), validation=400, test=1, seed=number, **given)
+            for model in ("mlp", "linear"):
+                took = _command(problem, model=model, seed=number, **options)
+                spent.setdefault((model, shape), []).append(took)
+    for (model, shape), found in spent.items():
+        study, verdict = np.median(found, axis=0)
+        what = f"{model}, {f'{shape}, ' if shape else ''}by the command line"
+        yield Cost(what, 400, float(study), float(verdict), repetitions)
+
+
+def _command(problem: Problem, **options: Any) -> tuple[float, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        parts = [_frame(rows, problem.sources.classes) for rows in problem.sources.rows]
+        names = [pl.lit(name).alias("source") for name in problem.sources.names]
+        sources = [part.with_columns(name) for part, name in zip(parts, names, strict=True)]
+        pl.concat(sources).write_csv(place / "sources.csv")
+        _frame(problem.sources.validation, problem.sources.classes).write_csv(place / "target.csv")
+        words = ["fit", str(place / "sources.csv"), "--source-col", "source", "--label", "label"]
+        words += ["--val", str(place / "target.csv"), "--out", str(place / "model"), "--reference", "none"]
+        words += [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        line = [sys.executable, "-c", COMMAND, *words]
+        told = subprocess.run(line, check=True, capture_output=True, text=True).stdout
+    study, verdict = map(float, told.splitlines()[-1].split())
+    return study, verdict
+
+
+def _frame(rows: Rows, classes: int) -> pl.DataFrame:
+    columns = {f"x{k}": column for k, column in enumerate(np.asarray(rows.x).T)}
+    return pl.DataFrame({**columns, "label": [f"class {y}" for y in rows.y] if classes else rows.y})
 
 
 def real_costs(repetitions: int) -> Iterator[Cost]:

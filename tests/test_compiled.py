@@ -257,4 +257,4 @@ def test_points_that_are_no_numbers_have_no_distance() -> None:
     distances = np.zeros(3)
     points = np.array([[0.5, 0.5], [np.nan, 0.0], [2.0, 0.0]])
     compiled.hull_distances(np.eye(2), points, 2, distances)
-    assert distances[0] == pytest.approx(0.0) and np.isnan(distances[1]) and distances[2] == pytest.approx(1.0)
+    assert distances == pytest.approx([0.0, np.nan, 1.0], nan_ok=True)
