@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, chi2, f, t
@@ -24,7 +25,7 @@ from mixtree.estimate.hull import _Distance, hull_prepared
 from mixtree.estimate.likelihood import em
 from mixtree.estimate.matching import match_prepared
 from mixtree.estimate.moments import prepare
-from mixtree.estimate.rare import RareValues
+from mixtree.estimate.rare import RareValues, at_least
 from mixtree.estimate.solve import Solution, as_estimate, intervals, nearest_in_hull, on_simplex
 from mixtree.simplex import uniform_mixture
 
@@ -870,3 +871,15 @@ def test_distances_from_a_hull(
         found = _Distance(hull)(points)
     np.testing.assert_allclose(found, np.square(points - feet).sum(axis=1), rtol=1e-7, atol=1e-8 * size**2)
     assert found[20:].max() < 1e-8 * size**2
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 10_000), size=st.sampled_from([10, 300, 100_000]))
+def test_chances_of_rare_values_are_hypergeometric(seed: int, size: int) -> None:
+    rng = np.random.default_rng(seed)
+    total = rng.integers(1, size, endpoint=True, size=20)
+    drawn = int(rng.integers(0, min(int(total.min()), 500), endpoint=True))
+    marked = rng.integers(0, np.minimum(total, 400), endpoint=True)
+    count = rng.integers(0, np.minimum(marked, drawn) + 2)
+    expected = scipy.stats.hypergeom.sf(count - 1, total, marked, drawn)
+    np.testing.assert_allclose(at_least(count, total, marked, drawn), expected, rtol=1e-7, atol=1e-300)

@@ -1,10 +1,9 @@
 """Preprocessing: from the columns of a table to float32 features, as learnt from training rows alone.
 
-Numbers are imputed with their median and scaled (scikit-learn's ``SimpleImputer`` and ``StandardScaler``),
-dates become a few numbers first, text and truth values are one-hot (``OneHotEncoder``) with rare levels
-folded into one. What is learnt is plain data: names, levels, medians, means and scales, saved as JSON. The
-scikit-learn transformers are made from it, in training as after loading, so a saved preprocessor does exactly
-the same.
+Numbers are imputed with their median and scaled by mean and standard deviation, dates become a few numbers
+first, text and truth values are one-hot with rare levels folded into one. What is learnt is plain data: names,
+levels, medians, means and scales, saved as JSON, and used alike in training and after loading. It gives the
+features that scikit-learn's transformers give; loading those took half of the time of a small fit.
 """
 
 from __future__ import annotations
@@ -172,10 +171,6 @@ class Preprocessor:
     def _flags(self) -> tuple[str, ...]:
         return tuple(c.name for c in self._kept if c.missing and c.kind != "categorical")
 
-    @cached_property
-    def _tools(self) -> _Tools:
-        return _Tools.of(self._kept, self.medians, self.means, self.scales)
-
     def check(self, table: Any, *, where: str = "the table") -> None:
         """Refuses a table that lacks a column which becomes a feature."""
         self._select(table, where)
@@ -196,8 +191,25 @@ class Preprocessor:
         flags = np.empty((block.height, len(self._flags)), dtype=np.float32)
         for place, name in enumerate(self._flags):
             flags[:, place] = raw.empty[name]
-        filled = np.hstack([self._tools.scaled(raw.numbers).astype(np.float32), flags])
-        return _Parts(filled, self._tools.one_hot(raw.codes), raw.codes.shape[1])
+        filled = np.hstack([self._scaled(raw.numbers).astype(np.float32), flags])
+        return _Parts(filled, self._one_hot(raw.codes), raw.codes.shape[1])
+
+    def _scaled(self, numbers: Numbers) -> Numbers:
+        """Numbers without gaps, in standard deviations from their mean; changed in place."""
+        np.copyto(numbers, self.medians, where=np.isnan(numbers))
+        numbers -= self.means
+        numbers /= self.scales
+        return np.clip(numbers, -_FARTHEST, _FARTHEST, out=numbers)
+
+    def _one_hot(self, codes: NDArray[np.int32]) -> Matrix:
+        """An indicator per level; a code of −1 has none."""
+        sizes = [len(column.indicators) for column in self._kept if column.kind == "categorical"]
+        known = codes >= 0
+        first = np.cumsum([0, *sizes], dtype=np.int32)
+        places, ends = (codes + first[:-1])[known], np.zeros(len(codes) + 1, dtype=np.int32)
+        np.cumsum(known.sum(axis=1), out=ends[1:])
+        ones = np.ones(len(places), dtype=np.float32)
+        return csr_array((ones, places, ends), shape=(len(codes), int(first[-1])))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -216,52 +228,6 @@ class _Raw:
     numbers: Numbers
     codes: NDArray[np.int32]
     empty: dict[str, NDArray[np.bool_]]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Tools:
-    """The scikit-learn transformers that hold the learnt statistics."""
-
-    imputer: Any
-    scaler: Any
-    encoder: Any
-    levels: int
-
-    @classmethod
-    def of(cls, columns: tuple[Column, ...], medians: Numbers, means: Numbers, scales: Numbers) -> _Tools:
-        from sklearn.preprocessing import OneHotEncoder, StandardScaler
-
-        scaler = StandardScaler()
-        scaler.mean_, scaler.scale_, scaler.var_ = means, scales, scales**2
-        scaler.n_features_in_, scaler.n_samples_seen_ = len(means), 1
-        sizes = [len(column.indicators) for column in columns if column.kind == "categorical"]
-        encoder = OneHotEncoder(
-            categories=[np.arange(size) for size in sizes], handle_unknown="ignore", dtype=np.float32
-        )
-        if sizes:
-            encoder.fit(np.zeros((1, len(sizes)), dtype=np.int32))
-        return cls(_imputer(medians), scaler, encoder, sum(sizes))
-
-    def scaled(self, numbers: Numbers) -> Numbers:
-        """Numbers without gaps, in standard deviations from their mean."""
-        if not numbers.size:
-            return numbers
-        scaled: Numbers = self.scaler.transform(self.imputer.transform(numbers))
-        return np.clip(scaled, -_FARTHEST, _FARTHEST, out=scaled)
-
-    def one_hot(self, codes: NDArray[np.int32]) -> Matrix:
-        """An indicator per level; a code of −1 has none."""
-        if not codes.size:
-            return csr_array((codes.shape[0], self.levels), dtype=np.float32)
-        return csr_array(self.encoder.transform(codes))
-
-
-def _imputer(medians: Numbers) -> Any:
-    from sklearn.impute import SimpleImputer
-
-    imputer = SimpleImputer(strategy="median")
-    # The median of one row is that row: the imputer learns what is given.
-    return imputer.fit(medians[np.newaxis]) if len(medians) else imputer
 
 
 def _numbers(columns: tuple[Column, ...]) -> tuple[str, ...]:
@@ -352,19 +318,27 @@ def numbers_of(column: Column, values: pl.Series) -> Iterator[pl.Series]:
 
 def _learn(columns: tuple[Column, ...], frame: pl.DataFrame, where: str) -> tuple[Numbers, Numbers, Numbers]:
     """Median, mean and scale of every number, the last two with gaps filled."""
-    from sklearn.preprocessing import StandardScaler
-
     learnt = []
     for column in columns:
         if column.kind not in ("numeric", "date"):
             continue
-        # Column by column: the imputer's own median would copy the whole table several times.
+        # Column by column: all of them at once would copy the whole table several times.
         for part in numbers_of(column, values_of(column, frame[column.name], where=where)):
             median = float(np.median(part.drop_nulls().to_numpy()))
-            scaler = StandardScaler(copy=False).fit(part.fill_null(median).to_numpy().reshape(-1, 1))
-            learnt.append((median, scaler.mean_[0], scaler.scale_[0]))
+            learnt.append((median, *_mean_and_scale(part.fill_null(median).to_numpy().astype(np.float64))))
     medians, means, scales = np.array(learnt, dtype=np.float64).reshape(-1, 3).T
     return medians, means, scales
+
+
+def _mean_and_scale(values: Numbers) -> tuple[float, float]:
+    """Mean and standard deviation; 1 for what does not vary, but for rounding."""
+    count, mean = len(values), float(values.mean())
+    gaps = values - mean
+    # What the mean lost to rounding, the gaps still have.
+    variance = float((np.square(gaps).sum() - gaps.sum() ** 2 / count) / count)
+    rounding = float(np.finfo(np.float64).eps) * count
+    constant = variance <= rounding * variance + (mean * rounding) ** 2
+    return mean, 1.0 if constant else variance**0.5
 
 
 def _column(plain: dict[str, Any]) -> Column:

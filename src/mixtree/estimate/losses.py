@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike
-from scipy.stats import norm
-from scipy.stats import t as student
+from scipy.special import ndtri, stdtrit
 
 from mixtree.errors import InputError
 from mixtree.estimate.solve import LEVEL, Estimate, Floats, Solution, as_estimate, free_solution, on_simplex
@@ -77,7 +76,7 @@ def _by_rows(means: Floats, losses: Floats, sizes: Floats) -> Solution:
     noise = combine @ centred @ (combine @ centred).T / (n - 1) / n
     # What using controls that were fitted to the same rows hides, and what few rows leave uncertain.
     hidden = (n - 1) / max(n - controls - 1, 1) * (n - 2) / max(n - controls - 2, 1) if n > 2 else 1.0
-    quantile = student.ppf((1 + LEVEL) / 2, max(n - controls - 1, 1)) / norm.ppf((1 + LEVEL) / 2)
+    quantile = stdtrit(max(n - controls - 1, 1), (1 + LEVEL) / 2) / ndtri((1 + LEVEL) / 2)
     noise = noise * hidden * quantile**2
     size = max(float(np.trace(noise)) / max(len(noise), 1), (1e-6 * float(np.abs(means).max())) ** 2, 1e-300)
     weight = scipy.linalg.inv(noise + 1e-9 * size * np.eye(len(noise)))

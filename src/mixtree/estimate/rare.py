@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.special import bdtrc, gammaln
-from scipy.stats import hypergeom
 
 from mixtree.data.sources import Rows, as_csr
 from mixtree.simplex import Mixture
@@ -104,7 +103,7 @@ class RareValues:
         if not len(often):
             return 1.0
         all_rows, have = (rows + n).astype(np.int64), there + times
-        chances = hypergeom.sf(times[often] - 1, all_rows[often], have[often], n)
+        chances = at_least(times[often], all_rows[often], have[often], n)
         return min(1.0, len(self.each) * float(chances.min()))
 
     def _once(self, strange: int, times: Index, alpha: Mixture, n: int, others: float) -> float:
@@ -114,7 +113,7 @@ class RareValues:
         each = np.bincount(np.searchsorted(ends, rows, side="right"), minlength=len(ends))
         theirs = int(np.ceil(others * float(alpha @ (each / self.rows)) - 1e-9))
         total = max(round(others), theirs) + n
-        return float(hypergeom.sf(strange - 1, total, strange + theirs, n))
+        return float(at_least(np.array([strange]), np.array([total]), np.array([strange + theirs]), n)[0])
 
     def _shared(self, rows: Index, values: Index, times: Index, n: int, others: float) -> NDArray[np.float64]:
         """Of the values that two rows have, three rows …: how many have them in the target alone."""
@@ -142,6 +141,23 @@ class RareValues:
         else:
             more, values = _differs(_dense(x), self.usual).nonzero()
         return np.concatenate([rows, more]), np.concatenate([classes, len(self.classes) + values])
+
+
+def at_least(count: Index, total: Index, marked: Index, drawn: int) -> NDArray[np.float64]:
+    """Chances that of so many rows, drawn without replacement, at least ``count`` are marked: hypergeometric.
+
+    As ``scipy.stats`` has it, which takes longer to load than a verdict takes.
+    """
+    more = np.arange(int((np.minimum(marked, drawn) - count).max(initial=0)) + 1)
+    hit = count[:, None] + more
+    marked, total = marked[:, None], total[:, None]
+    ways = _log_ways(marked, hit) + _log_ways(total - marked, drawn - hit) - _log_ways(total, drawn)
+    return np.asarray(np.minimum(np.exp(ways).sum(axis=1), 1.0))
+
+
+def _log_ways(n: Any, k: Any) -> Any:
+    """Logarithm of the number of ways to choose k of n; −∞ where there is none."""
+    return gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
 
 
 def _groups(rows: Index, values: Index, times: Index) -> tuple[Index, Index]:
