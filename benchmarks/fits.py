@@ -198,7 +198,7 @@ print(time.perf_counter() - start - spent[0], spent[0])
 
 
 def command_costs(repetitions: int) -> Iterator[Cost]:
-    """The same of ``mixtree fit`` from CSV files to the model folder, as those see it who wait for it."""
+    """The same of ``mixtree fit`` from CSV files to the model folder, but for the interpreter's own start."""
     spent: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for number in range(repetitions):
         for shape, told in SHAPES.items():

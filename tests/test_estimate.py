@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -883,3 +884,22 @@ def test_chances_of_rare_values_are_hypergeometric(seed: int, size: int) -> None
     count = rng.integers(0, np.minimum(marked, drawn) + 2)
     expected = scipy.stats.hypergeom.sf(count - 1, total, marked, drawn)
     np.testing.assert_allclose(at_least(count, total, marked, drawn), expected, rtol=1e-7, atol=1e-300)
+
+
+def test_chances_of_thousands_of_rare_values_take_little_time_and_room() -> None:
+    rng = np.random.default_rng(0)
+    total, marked = np.full(5_000, 1_000_000), rng.integers(2, 20_000, size=5_000)
+    count = np.maximum(marked * 2_000 // 1_000_000 + rng.integers(-20, 60, size=5_000), 0)
+    expected = scipy.stats.hypergeom.sf(count - 1, total, marked, 2_000)
+    tracemalloc.start()
+    found = at_least(count, total, marked, 2_000)
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-300)
+
+
+def test_a_corner_far_away_does_not_cost_the_digits_of_the_others() -> None:
+    corners = np.array([[-1.0, -2.0, -2000.0], [-2.0, -2.0, 0.0]])
+    points = np.array([[-3.0, 2.0], [-3.0, -3.0]])
+    feet = [corners @ nearest_in_hull(corners, point) for point in points]
+    np.testing.assert_allclose(_Distance(corners)(points), np.square(points - feet).sum(axis=1), rtol=1e-6)

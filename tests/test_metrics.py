@@ -537,3 +537,33 @@ def test_who_was_told_of_absent_classes_is_not_warned_and_no_thread_minds():
         HAND_TILL(y, told)
         HAND_TILL(y, told)
     assert len(notes) == 1 and "classes 2 have no rows" in notes[0]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    models=st.integers(1, 4),
+    rows=st.integers(2, 60),
+    levels=st.sampled_from([2, 5, 1_000_000]),
+    single=st.booleans(),
+    signs=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_scores_are_ranked_whatever_form_they_have(models, rows, levels, single, signs, seed):
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(levels, size=(models, rows)) / levels
+    if signs:
+        scores *= rng.choice([-1.0, 1.0], size=scores.shape)  # zeros of either sign among them
+    scores = scores.astype(np.float32).astype(np.float64) if single else scores
+    with pytest.MonkeyPatch.context() as patch, np.errstate(all="raise"):
+        patch.setattr(metrics, "_WORTH_PACKING", 0)
+        order = metrics._order(scores * 1e-60 if seed % 2 and not single else scores)
+    assert (np.sort(order, axis=1) == np.arange(rows)).all()
+    assert (np.take_along_axis(scores, order, axis=1) == np.sort(scores, axis=1)).all()
+
+
+def test_what_adds_up_by_class_and_what_does_not():
+    y = np.array([0, 1, 1, 0])
+    stack = np.array([[[0.6, 0.4], [0.3, 0.7], [0.7, 0.3], [0.8, 0.2]]])
+    for metric in (replace(LOG_LOSS, by_class=True), replace(HAND_TILL, by_class=False)):
+        assert not metric.adds_up and metric.from_terms(y, metric.contributions(y, stack)) is None
+    assert LOG_LOSS.adds_up and HAND_TILL.adds_up and AUROC.adds_up and not RMSE.adds_up

@@ -82,18 +82,20 @@ class Models:
         every part anew took a third of the verdict's time.
         """
         paths = list(self.finite)
-        labels = self.y.astype(np.intp) if self.metric.by_class else self.y
-        if not self.metric.adds_up:
-            stack = np.array(list(self.finite.values()))
-            return scores_of_picked(self.metric, labels, stack, parts, picks)
         few, places = np.unique(picks, return_inverse=True)
-        new = [paths[k] for k in few.tolist() if paths[k] not in self._terms]
-        if new:
-            stack = np.array([self.finite[path] for path in new])
-            self._terms |= dict(zip(new, terms_and_scores(self.metric, self.y, stack)[0], strict=True))
-        terms = np.array([self._terms[paths[k]] for k in few.tolist()])
-        found = scores_by_terms(self.metric, labels, terms, np.array(parts))
-        return np.asarray(np.take_along_axis(found, places.reshape(picks.shape), axis=1))
+        few, places = [paths[k] for k in few.tolist()], places.reshape(picks.shape)
+        if self.metric.adds_up:
+            new = [path for path in few if path not in self._terms]
+            if new:
+                stack = np.array([self.finite[path] for path in new])
+                self._terms |= dict(zip(new, terms_and_scores(self.metric, self.y, stack)[0], strict=True))
+            terms = np.array([self._terms[path] for path in few])
+            if np.isfinite(terms).all():
+                labels = self.y.astype(np.intp) if self.metric.by_class else self.y
+                found = scores_by_terms(self.metric, labels, terms, np.array(parts))
+                return np.asarray(np.take_along_axis(found, places, axis=1))
+        stack = np.array([self.finite[path] for path in few])
+        return scores_of_picked(self.metric, self.y, stack, parts, places)
 
 
 def _behind(node: Node, best: Node) -> bool:

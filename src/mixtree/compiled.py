@@ -1,7 +1,7 @@
 """The compiled twins of what studies and verdicts ask most often; None where the package has none.
 
-A twin gives the same bits as the Python beside it, sums of fractions but for rounding; those of cells and
-seeds give None for what is not plain numbers in plain tuples.
+A twin gives the same bits as the Python beside it, but for rounding in sums of fractions and in distances
+from hulls; those of cells and seeds give None for what is not plain numbers in plain tuples.
 """
 
 from __future__ import annotations

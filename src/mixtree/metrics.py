@@ -130,8 +130,10 @@ class Metric:
     @property
     def adds_up(self) -> bool:
         """Whether scores are made of the contributions, which else say only how scores move."""
-        if any((self.values, self.contributions) == (area.values, area.contributions) for area in _AREAS):
-            return True
+        if self.by_class:
+            return any(
+                (self.values, self.contributions) == (each.values, each.contributions) for each in _AREAS
+            )
         # A metric of the user's may be the mean of its terms on all rows and not on some of them.
         values: Any = self.values
         plain = isinstance(values, partial) and values.func is _row_mean
@@ -469,7 +471,8 @@ def _order(scores: Floats) -> NDArray[np.int64]:
     third of the time. Their bits rise with them, but for a sign.
     """
     if scores.size >= _WORTH_PACKING:
-        short = scores.astype(np.float32)
+        with np.errstate(over="ignore", under="ignore"):
+            short = scores.astype(np.float32)
         bits = short.view(np.int32)
         if bits.min() >= 0 and (short == scores).all():
             words = bits.astype(np.int64)

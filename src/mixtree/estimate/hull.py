@@ -31,6 +31,7 @@ _UNLIKE = (0.25, 1.0)  # squared distance of such a place: at least; and with on
 _DRAWS = 200  # of targets outside, for the power
 _MANY = 1_000  # target rows from which their mean is taken to be normal
 _CORNERS = 6  # of a hull whose faces are tried one by one
+_FAR = 1e6  # squared distance of a corner from which products of corners lose too many digits
 _BESIDE = 2  # coordinates more than corners that are not worth leaving out
 _FEW_DRAWS = 2  # per row: more are quicker counted than added up
 _STREAM = 1  # of the seed; 0 draws the sources' rows
@@ -158,7 +159,7 @@ class _Distance:
         return np.asarray(np.maximum(beside, 0.0) + self._within(inner))
 
     def _within(self, inner: Floats) -> Floats:
-        if compiled.hull_distances is None:
+        if compiled.hull_distances is None or np.square(self.around).sum(axis=1).max() > _FAR:
             return self._by_faces(inner)
         nearest = np.empty(len(inner))
         compiled.hull_distances(

@@ -15,13 +15,11 @@ from mixtree.errors import InputError, TrainingError
 from mixtree.estimate.moments import Prepared, prepare, share_of
 from mixtree.estimate.solve import Estimate, Floats, Part, as_estimate, solve, summarise
 from mixtree.simplex import Mixture, uniform_mixture
-from mixtree.threads import one_thread
 
 _ROWS, _FEWEST = 12_000, 300  # the classifier's: of all sources together, and of each at least
 _SMALLEST = 1e-9  # probability that is told from 0
 
 
-@one_thread()
 def maximum_likelihood(
     sources: Sources, *, classifier: Any = None, moments: int | None = None, seed: int = 0
 ) -> Estimate:

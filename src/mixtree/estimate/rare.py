@@ -146,13 +146,25 @@ class RareValues:
 def at_least(count: Index, total: Index, marked: Index, drawn: int) -> NDArray[np.float64]:
     """Chances that of so many rows, drawn without replacement, at least ``count`` are marked: hypergeometric.
 
-    As ``scipy.stats`` has it, which takes longer to load than a verdict takes.
+    As ``scipy.stats`` has it, which takes longer to load than a verdict takes. The terms are added up away
+    from the likeliest number, where they fall quickly: of what is below it, those of fewer marked rows.
     """
-    more = np.arange(int((np.minimum(marked, drawn) - count).max(initial=0)) + 1)
-    hit = count[:, None] + more
-    marked, total = marked[:, None], total[:, None]
+    others = total - marked - drawn
+    more = count * (total + 2.0) > (drawn + 1.0) * (marked + 1.0)
+    hit = np.where(more, count, count - 1).astype(np.float64)
     ways = _log_ways(marked, hit) + _log_ways(total - marked, drawn - hit) - _log_ways(total, drawn)
-    return np.asarray(np.minimum(np.exp(ways).sum(axis=1), 1.0))
+    term = np.exp(ways)
+    tail, left = term.copy(), np.flatnonzero(term > 0.0)
+    while len(left):
+        at, up = hit[left], more[left]
+        m, rest = marked[left], others[left]
+        above = (m - at) * (drawn - at) / np.where(up, (at + 1.0) * (rest + at + 1.0), 1.0)
+        below = at * (rest + at) / np.where(up, 1.0, (m - at + 1.0) * (drawn - at + 1.0))
+        term[left] *= np.where(up, above, below)
+        hit[left] += np.where(up, 1.0, -1.0)
+        tail[left] += term[left]
+        left = left[term[left] > 1e-17 * tail[left]]
+    return np.asarray(np.clip(np.where(more, tail, 1.0 - tail), 0.0, 1.0))
 
 
 def _log_ways(n: Any, k: Any) -> Any:

@@ -305,10 +305,9 @@ class Chooser:
         self.metric, self._stack = choose, stack
         self._labels = labels.astype(np.intp) if stack.ndim == 3 else labels
         self._terms: Floats | None = None
-        if choose.contributions is not None and not choose.by_class:
+        if choose.contributions is not None and not choose.by_class and choose.adds_up:
             terms = choose.contributions(self._labels, stack)
-            if choose.adds_up:  # not so for a root of a mean
-                self._terms = terms if choose.higher_is_better else -terms
+            self._terms = terms if choose.higher_is_better else -terms
 
     def __call__(self, rows: NDArray[Any]) -> int:
         """The number of the model that does best on these rows (positions or flags)."""
@@ -348,8 +347,9 @@ def scores_of_picked(
 def scores_by_terms(metric: Metric, labels: NDArray[Any], terms: Floats, parts: NDArray[np.bool_]) -> Floats:
     """Scores (parts, models) on parts of the rows, of a metric that adds up, by the rows' contributions.
 
-    An area's are those of the row's rank among all rows, so this is right to first order. By both classes of
-    a pair together, less the area itself: how a model does on the other rows does not enter.
+    An area's are those of the row's rank among all rows, so this is right to first order, and of few rows may
+    be beyond 1. By both classes of a pair together, less the area itself: how a model does on the other rows
+    does not enter.
     """
     if not metric.by_class:
         return np.asarray(parts @ terms.T / parts.sum(axis=1, keepdims=True))
