@@ -82,8 +82,8 @@ class Models:
         every part anew took a third of the verdict's time.
         """
         paths = list(self.finite)
-        few, places = np.unique(picks, return_inverse=True)
-        few, places = [paths[k] for k in few.tolist()], places.reshape(picks.shape)
+        used, places = np.unique(picks, return_inverse=True)
+        few, places = [paths[k] for k in used.tolist()], places.reshape(picks.shape)
         if self.metric.adds_up:
             new = [path for path in few if path not in self._terms]
             if new:
