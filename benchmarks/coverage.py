@@ -35,7 +35,18 @@ from mixtree.data.sources import Problem, Rows, Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.estimate import hull_test, match_moments
 from mixtree.estimate.matching import Matching
-from mixtree.metrics import ABSOLUTE_LOSS, ACCURACY, AUROC, HAND_TILL, LOG_LOSS, MAE, RMSE, Metric, as_metric
+from mixtree.metrics import (
+    ABSOLUTE_LOSS,
+    ACCURACY,
+    AUROC,
+    HAND_TILL,
+    LOG_LOSS,
+    MAE,
+    RMSE,
+    Metric,
+    absent_classes,
+    as_metric,
+)
 from mixtree.verdict import cross_fitted, holdout, honest_score, paired_difference
 from mixtree.verdict.target import about_target
 
@@ -150,21 +161,34 @@ def both(
 ) -> Iterator[Cell]:
     """Cells of one score and of one paired difference at every number of rows."""
     truth = [metric(y, each) for each in pair]
+    known: dict[tuple[int, ...], list[float]] = {}
+
+    def truth_of(labels: np.ndarray) -> list[float]:
+        """Of the classes that were drawn: an area says nothing of the others."""
+        present = tuple(np.unique(labels).tolist()) if metric.by_class else ()
+        if len(present) < 2:  # no class, or no area at all
+            return truth
+        if present not in known:
+            some = np.isin(y, present)
+            with absent_classes():
+                known[present] = [metric(y[some], each[some]) for each in pair]
+        return known[present]
+
     for n in ROWS:
         rng = stream("scores", what, n)
         hits, gaps, answered, compared, widths = 0, 0, 0, 0, []
         for seed in range(repetitions):
             rows = rng.choice(len(y), size=n, replace=False)
-            one, two = pair[0][rows], pair[1][rows]
+            one, two, true = pair[0][rows], pair[1][rows], truth_of(y[rows])
             score = honest_score(metric, y[rows], one, rows_role="test", seed=seed)
             difference = paired_difference(metric, y[rows], one, two, seed=seed)
             if np.isfinite(score.value):
                 answered += 1
-                hits += score.low <= truth[0] <= score.high
+                hits += score.low <= true[0] <= score.high
                 widths.append(score.high - score.low)
             if np.isfinite(difference.value):
                 compared += 1
-                gaps += difference.low <= truth[0] - truth[1] <= difference.high
+                gaps += difference.low <= true[0] - true[1] <= difference.high
         yield Cell(
             "score", f"{what} ({truth[0]:.3g})", n, hits, answered, more=f"mean width {np.mean(widths):.3g}"
         )
@@ -183,6 +207,19 @@ def two_scores(rng: np.random.Generator, count: int, share: float, areas: tuple[
         logits = common + np.sqrt(1 - alike) * rng.standard_normal(count) + ndtri(area) * np.sqrt(2.0) * y
         p = norm.cdf(logits)
         pair.append(np.column_stack([1.0 - p, p]))
+    return y, pair
+
+
+def uneven(rng: np.random.Generator, count: int, *, rare: tuple[float, ...], apart: float):
+    """Labels of four usual classes and rare ones, and two models' probabilities for all of them."""
+    shares = np.array([*[(1.0 - sum(rare)) / 4] * 4, *rare])
+    y = rng.choice(len(shares), size=count, p=shares)
+    common, pair = rng.standard_normal((count, len(shares))), []
+    for far in (apart, 0.9 * apart):
+        logits = (
+            common + 0.5 * rng.standard_normal(common.shape) + far * (y[:, None] == np.arange(len(shares)))
+        )
+        pair.append(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True))
     return y, pair
 
 
@@ -207,6 +244,17 @@ def hard(repetitions: int) -> Iterator[Cell]:
         ("auroc, 10 % positives", AUROC, lambda rng: two_scores(rng, POOL, 0.1, (0.85, 0.8), 0.8)),
         ("auroc near 1", AUROC, lambda rng: two_scores(rng, POOL, 0.5, (0.98, 0.96), 0.8)),
         ("auroc near 1, 20 % positives", AUROC, lambda rng: two_scores(rng, POOL, 0.2, (0.97, 0.97), 0.8)),
+        ("hand-till, a class of 2 %", HAND_TILL, lambda rng: uneven(rng, POOL, rare=(0.02,), apart=1.5)),
+        (
+            "hand-till near 1, a class of 2 %",
+            HAND_TILL,
+            lambda rng: uneven(rng, POOL, rare=(0.02,), apart=3.0),
+        ),
+        (
+            "hand-till, four classes of 1 %",
+            HAND_TILL,
+            lambda rng: uneven(rng, POOL, rare=(0.01,) * 4, apart=2.0),
+        ),
         ("log-loss, overconfident", LOG_LOSS, lambda rng: overconfident(rng, POOL)),
         ("absolute loss, log-normal", ABSOLUTE_LOSS, lambda rng: heavy(rng, POOL)),
     ]

@@ -12,6 +12,7 @@ from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.errors import InputError, StudyInterrupted
+from mixtree.estimate import HullTest
 from mixtree.events import NodeEvaluated
 from mixtree.fitting import fit, make_options, prepare
 from mixtree.folds import fold_rows
@@ -20,7 +21,7 @@ from mixtree.metrics import ACCURACY, AUROC
 from mixtree.references import Extra, nested_predictions
 from mixtree.storage.sql import open_storage
 from mixtree.study import run
-from mixtree.verdict import Difference, honest_score, label_folds, make_verdict
+from mixtree.verdict import Difference, ScoreInterval, honest_score, label_folds, make_verdict
 
 QUICK = {"model": "linear", "budget": 120, "steps": 4}
 
@@ -77,7 +78,7 @@ def test_few_rows_are_cross_fitted_and_never_quoted_alone(few):
 def test_the_json_holds_what_was_promised(few):
     plain = told(fit(few.sources, **QUICK, reference="all").verdict)
     keys = ["sentence", "score", "against", "hull", "mixture", "queries", "notes"]
-    assert list(plain) == [*keys, "reference_spent", "warnings"]
+    assert list(plain) == [*keys, "reference_spent", "warnings", "metric", "higher_is_better", "of"]
     assert list(plain["mixture"]) == list(few.sources.names)
     assert [each["name"] for each in plain["against"]] == ["uniform", "the best single source"]
     assert plain["reference_spent"] == {"uniform": 120, "single sources": 360}
@@ -389,5 +390,30 @@ def test_a_gain_that_is_not_the_mixtures_is_said_to_be_none_of_its(draw, uniform
     options = {"model": "linear", "budget": 800, "reference": "none", "seed": 1}
     result = fit({"a": same, "b": same}, part(300, -1.0), test=part(500, -1.0), **options)
     assert (max(result.weights.values()) == 0.5) is uniform
-    words = "they are uniform, so what is gained over uniform comes from those rows"
+    words = "they are uniform, so whatever is gained over uniform comes from those rows"
     assert any(words in note for note in result.verdict.notes) is uniform
+
+
+def test_one_source_is_not_compared_with_itself():
+    verdict = fit(
+        synthetic(sources=1, rows=200, validation=80, test=1).sources, model="linear", budget=60
+    ).verdict
+    assert not verdict.differences and not verdict.reference_spent
+    assert "not compared with uniform: there is one source, and no other mixture of it" in verdict.notes
+
+
+def test_figures_of_an_earlier_model_are_said_to_be_its_own(few):
+    tuned = fit(few.sources, model="linear", policy="fine-tune", budget=60).verdict.as_dict()
+    assert tuned["of"] == "the model before it was trained on the rows that score it"
+    plain = fit(few.sources, model="linear", policy="uniform", budget=60).verdict.as_dict()
+    assert plain["of"] == "the returned model"
+
+
+def test_a_gain_is_only_told_of_where_there_is_one():
+    outside = HullTest(0.01, False, 9.0, 3, 5, None, "", 80, None)
+    better = Difference(0.1, 0.05, 0.15, 0.01, 80, "t", True)
+    same = Difference(0.0, -0.05, 0.05, 1.0, 80, "t", True)
+    score = ScoreInterval(0.8, 0.7, 0.9, 80, "t", False)
+    for against, instead, start in ((better, "", "the"), (same, "", "any"), (better, "another", "any")):
+        verdict = make_verdict(AUROC, score, against={"uniform": against}, hull=outside, instead=instead)
+        assert any(f"{start} gain comes from your own rows" in note for note in verdict.notes)

@@ -374,7 +374,9 @@ class MixtureClassifier(ClassifierMixin, _MixtureEstimator):  # type: ignore[mis
         check_is_fitted(self)
         if self._constant is not None:
             return np.ones((self._read_more(X).shape[0], 1))
-        return self._scores(X)
+        chances = self._scores(X)
+        # Of 32 bits they add up to 1 to seven digits, which scikit-learn's metrics warn of.
+        return np.asarray(chances / chances.sum(axis=1, keepdims=True))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of every row."""

@@ -144,7 +144,7 @@ def _concluded(
             chooses=case.chooses and len(case.clean) == len(result.tree),
             noise=scored.noise,
         ),
-        notes=[*notes, *(told.notes if case.chooses else ())],
+        notes=[*notes, *_both_uniform(case, against), *(told.notes if case.chooses else ())],
         instead=scored.instead,
         reference_spent=extra.spent,
         warnings=[
@@ -485,9 +485,35 @@ def _rare(scored: _Scored, case: _Case) -> list[str]:
         return []
     counts = np.bincount(rows.y)
     least = int(counts[counts > 0].min())
-    if least >= _RARE or (counts > 0).sum() < 2:
+    # A mean over rows hangs on all of them alike.
+    if (
+        least >= _RARE
+        or (counts > 0).sum() < 2
+        or not (case.metric.by_class or case.metric.contributions is None)
+    ):
         return []
-    return [f"only {least} of the {len(rows)} rows that score are of the rarest class: much hangs on them"]
+    hang = (
+        "is of the rarest class: much hangs on it"
+        if least == 1
+        else "are of the rarest class: much hangs on them"
+    )
+    return [f"only {least} of the {len(rows)} rows that score {hang}"]
+
+
+def _both_uniform(case: _Case, against: Mapping[str, Difference]) -> list[str]:
+    """Where nothing but the way of training sets the model apart from uniform."""
+    told = "uniform" in against and against["uniform"].outcome in ("better", "worse")
+    if not told or not _is_uniform(case) or case.mixed.path != case.result.node.path:
+        return []
+    return [
+        "this model's mixture is uniform too: what sets it apart from uniform are its step sizes and their "
+        "order, not the mixture"
+    ]
+
+
+def _is_uniform(case: _Case) -> bool:
+    count = len(case.prepared.given)
+    return count > 1 and bool(np.abs(case.mixed.mixture[:count] - 1.0 / count).max() < _UNIFORM)
 
 
 def _constant(case: _Case) -> list[str]:
@@ -528,8 +554,8 @@ def _mixture(case: _Case) -> tuple[HullTest, MixtureUncertainty]:
     )
     if case.lineage and last:
         note = f"the weights are those before the last {last} steps, which were on the target's own rows"
-        if count > 1 and np.abs(case.mixed.mixture[:count] - 1.0 / count).max() < _UNIFORM:
-            note += "; they are uniform, so what is gained over uniform comes from those rows"
+        if _is_uniform(case):
+            note += "; they are uniform, so whatever is gained over uniform comes from those rows"
         found = replace(found, notes=(*found.notes, note))
     return hull, found
 

@@ -22,6 +22,7 @@ from mixtree.data.preprocessing import Preprocessor
 from mixtree.data.sources import TARGET, Sources
 from mixtree.errors import InputError, StorageError
 from mixtree.models import ModelOptions, make_trainer
+from mixtree.verdict.words import difference_heading
 
 FORMAT = 1
 _NEEDED = {"format", "model", "sources", "classes"}
@@ -185,7 +186,7 @@ def model_card(about: Mapping[str, Any]) -> str:
 
 
 def _what_they_did(about: Mapping[str, Any]) -> str:
-    if about["mixture"].get(TARGET):
+    if about["mixture"].get(TARGET) or about.get("trained_on_target"):
         return "The model was also trained on these rows, so this number says nothing."
     if about["verdict"] and not about["verdict"]["queries"]:
         return "These rows chose nothing."
@@ -199,7 +200,7 @@ def _verdict_lines(about: Mapping[str, Any]) -> list[str]:
         if verdict["against"]:
             lines += [
                 "",
-                f"| {about['metric']} against | difference | 95 % interval | p |",
+                f"| {about['metric']} against | {difference_heading(verdict)} | 95 % interval | p |",
                 "| --- " * 4 + "|",
             ]
             lines += [

@@ -230,7 +230,9 @@ def _trained(extra: Extra, view: View, choose: Metric) -> tuple[dict[str, Floats
             notes.append(f"not compared with {name}: {up.words}")
 
     def add(name: str) -> None:
-        if prepared.policy in (name, f"{name}+decay"):
+        if name == "uniform" and len(sources) == 1:
+            notes.append("not compared with uniform: there is one source, and no other mixture of it")
+        elif prepared.policy in (name, f"{name}+decay"):
             notes.append(f"not compared with {name}: that is this policy itself")
         else:
             trained(name, lambda: (name, extra.predict(f"{name}+decay", view.rows, purpose=name)))

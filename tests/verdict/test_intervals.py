@@ -329,3 +329,30 @@ def test_intervals_do_not_depend_on_the_unit_of_the_labels(metric, unit):
         [scale * plain.value, scale * plain.low, scale * plain.high], rel=1e-6
     )
     assert (other.outcome, other.p) == (plain.outcome, pytest.approx(plain.p, rel=1e-6))
+
+
+def _one_rare(rows: int, rare: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = np.append(np.arange(rows - rare) % 4, np.full(rare, 4))
+    logits = rng.standard_normal((rows, 5)) + 3.0 * (y[:, None] == np.arange(5))
+    return y, np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("rare", [1, 2, 4])
+def test_a_class_of_a_few_rows_leaves_its_own_areas_open_and_no_others(rare: int) -> None:
+    y, p = _one_rare(60, rare)
+    score, usual = (honest_score(HAND_TILL, y[some], p[some], rows_role="test") for some in (y >= 0, y < 4))
+    # Six of the ten pairs of classes are known.
+    low, high = 0.6 * usual.low, 0.6 * usual.high + 0.4
+    assert score.high - score.low <= high - low + 1e-12
+    if rare == 1:
+        assert score.method == "DeLong on the logit scale, rare classes unknown"
+        assert (score.low, score.high) == pytest.approx((low, high))
+    other = np.roll(p, 1, axis=0)
+    gap = paired_difference(HAND_TILL, y, p, 0.9 * p + 0.1 * other)
+    assert -0.6 < gap.low < gap.value < gap.high < 0.6
+
+
+def test_classes_that_are_all_small_are_taken_as_they_are() -> None:
+    y, p = _one_rare(16, 4)
+    assert honest_score(HAND_TILL, y, p, rows_role="test").method == "DeLong on the logit scale"

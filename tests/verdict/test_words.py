@@ -93,7 +93,8 @@ def test_the_json_has_exactly_its_fields() -> None:
     )
     plain = json.loads(json.dumps(verdict.as_dict(), allow_nan=False))
     keys = ["sentence", "score", "against", "hull", "mixture", "queries", "notes"]
-    assert list(plain) == [*keys, "reference_spent", "warnings"]
+    assert list(plain) == [*keys, "reference_spent", "warnings", "metric", "higher_is_better", "of"]
+    assert (plain["metric"], plain["higher_is_better"], plain["of"]) == ("auroc", True, "the returned model")
     assert (plain["reference_spent"], plain["warnings"]) == ({"uniform": 40}, ["beware"])
     assert plain["score"] == {"value": 0.812, "low": 0.75, "high": 0.86, "rows": 60}
     assert plain["against"] == [{"name": "uniform", "difference": 0.1, "low": 0.05, "high": 0.2, "p": 0.003}]

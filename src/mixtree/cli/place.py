@@ -81,6 +81,7 @@ def write(
 ) -> dict[str, Any]:
     """Write the model folder; what was written about the model."""
     from mixtree.fingerprint import data_fingerprint
+    from mixtree.judging import untouched
     from mixtree.modelfolder import write_model
 
     trainer: Any = prepared.trainer
@@ -113,6 +114,7 @@ def write(
         "spent": result.spent,
         "unspent": result.unspent,
         "epochs": _epochs(trainer, result, data),
+        "trained_on_target": result.node.path not in untouched(result.tree, len(data.problem_sources)),
         "rows": {
             "sources": dict(
                 zip(data.problem_sources.names, data.problem_sources.sizes.tolist(), strict=True)

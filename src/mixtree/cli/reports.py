@@ -137,14 +137,16 @@ def print_verdict(console: Any, verdict: dict[str, Any], *, most: int | None = N
     """The sentence, the comparisons where there are several, and at most so many notes."""
     from rich.table import Table
 
+    from mixtree.verdict.words import difference_heading
+
     _line(console, "verdict", verdict["sentence"])
     if len(verdict["against"]) > 1:
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for heading in ("against", "difference", "95 % interval", "p"):
+        for heading in ("against", difference_heading(verdict), "95 % interval", "p"):
             table.add_column(heading)
         for each in verdict["against"]:
             low, high = _signed(each["low"]), _signed(each["high"])
-            p = "–" if each["p"] is None else f"{each['p']:.3f}"
+            p = "–" if each["p"] is None else f"{each['p']:.3f}" if each["p"] >= 0.0005 else "< 0.001"
             table.add_row(escape(each["name"]), _signed(each["difference"]), f"{low} … {high}", p)
         console.print(table)
     for warning in verdict["warnings"]:

@@ -96,14 +96,21 @@ def load_tables(spec: TableSpec, *, seed: int = 0, preprocessor: Preprocessor | 
         if (where := tells_label(column, y["training"], classes=len(labels.classes or ())))
     ]
     ready = {name: Rows(x, y["training"][rows[name]]) for name, x in _encoded(preprocessor, frame, rows)}
-    told += _notes(labels, ready, judges["validation"].rows)
+    told += _notes(labels, ready)
+    absent = _absent(labels, judges["validation"].rows)
     validation, classes = judges["validation"].rows, len(labels.classes or ())
     sources = Sources(tuple(ready), tuple(ready.values()), validation, classes)
     test = judges["test"].rows if "test" in judges else None
     sources, test, copies = without_copies(sources, test)
     shared = [str(each) for each in leakage if each.source.startswith("source ") or not copies]
     return TableData(
-        sources, test, preprocessor, labels, leakage, (*told, *shared, *copies), (*copies, *shared)
+        sources,
+        test,
+        preprocessor,
+        labels,
+        leakage,
+        (*told, *absent, *shared, *copies),
+        (*absent, *copies, *shared),
     )
 
 
@@ -183,8 +190,8 @@ def _leakage(
     return find_leakage(sources, {role: judge.keys for role, judge in judges.items()})
 
 
-def _notes(labels: Labels, sources: Mapping[str, Rows], validation: Rows) -> list[str]:
-    """Which classes a source or the validation rows lack, and which sources are tiny."""
+def _notes(labels: Labels, sources: Mapping[str, Rows]) -> list[str]:
+    """Which classes a source lacks, and which sources are tiny."""
     told = []
     tiny = [name for name, rows in sources.items() if len(rows) == 1]
     if tiny:
@@ -197,7 +204,11 @@ def _notes(labels: Labels, sources: Mapping[str, Rows], validation: Rows) -> lis
         for absent, those in lacking.items()
         if absent
     ]
-    absent = labels.absent(validation.y)
-    if absent:
-        told.append(f"validation has no row of class {names(absent, most=5)}: scores say nothing about it")
     return told
+
+
+def _absent(labels: Labels, validation: Rows) -> list[str]:
+    absent = labels.absent(validation.y)
+    if not absent:
+        return []
+    return [f"validation has no row of class {names(absent, most=5)}: scores say nothing about it"]

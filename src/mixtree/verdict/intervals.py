@@ -51,6 +51,7 @@ _FEWEST_RESAMPLES = 1.0 / (RESAMPLES + 1.0)  # the smallest p-value that resampl
 _SMALLEST = 1e-12  # p-value that is ever claimed
 _ROUNDING = 1e-12  # relative difference of two predictions that counts as none
 _EDGE = 3.0  # wrongly ranked pairs below which an area's variance may be small by luck
+_RANKED = 5  # rows of a class below which its areas are as good as unknown
 _CHOSEN = ("cross-fitted", "validation", "trained")
 
 
@@ -300,7 +301,17 @@ def _score_bounds(
     if _by_bootstrap(metric, len(labels)):
         return "bias-corrected bootstrap", _any_bounds(metric, labels, (predictions,), rng)
     if _is_area(metric):
-        return "DeLong on the logit scale", _Ranks(metric, labels, predictions, value).bounds
+        plain = _Ranks(metric, labels, predictions, value).bounds
+        kept = _usual_classes(labels)
+        if kept is None:
+            return "DeLong on the logit scale", plain
+        usual, share = _of_usual(metric, labels[kept], predictions[kept]), _share(labels, kept)
+
+        def around(alpha: float) -> tuple[float, float]:
+            low, high = usual.bounds(alpha)
+            return share * low, share * high + 1.0 - share
+
+        return _narrower("DeLong on the logit scale", plain, around)
     if _is_accuracy(metric):
         return "Clopper–Pearson", lambda alpha: _exact(round(value * len(labels)), len(labels), alpha)
     bounds = of_mean(_columns(metric, labels, predictions, value), rng)
@@ -317,6 +328,36 @@ def _exact(hits: int, rows: int, alpha: float) -> tuple[float, float]:
 
 def _root(ends: tuple[float, float]) -> tuple[float, float]:
     return float(np.sqrt(max(ends[0], 0.0))), float(np.sqrt(max(ends[1], 0.0)))
+
+
+def _usual_classes(labels: NDArray[Any]) -> NDArray[np.bool_] | None:
+    """Rows of the classes that have enough of them to be ranked; None if all have, or fewer than two.
+
+    Of the areas between a class of one row and the others nothing is known: they may be anything. They are a
+    share of all areas, and what is known of the rest bounds their mean.
+    """
+    codes, counts = np.unique(labels, return_inverse=True, return_counts=True)[1:]
+    usual = counts >= _RANKED
+    return None if usual.all() or usual.sum() < 2 else np.asarray(usual[codes])
+
+
+def _share(labels: NDArray[Any], kept: NDArray[np.bool_]) -> float:
+    """Of the pairs of classes, those between classes of these rows."""
+    some, every = len(np.unique(labels[kept])), len(np.unique(labels))
+    return some * (some - 1) / (every * (every - 1))
+
+
+def _of_usual(metric: Metric, labels: NDArray[Any], predictions: NDArray[Any]) -> _Ranks:
+    with absent_classes():
+        return _Ranks(metric, labels, predictions, metric(labels, predictions))
+
+
+def _narrower(method: str, plain: Bounds, around: Bounds) -> tuple[str, Bounds]:
+    """The bounds that take rare classes as they are, or those that leave them open."""
+    (low, high), (other_low, other_high) = plain(1.0 - LEVEL), around(1.0 - LEVEL)
+    if other_high - other_low < high - low:
+        return f"{method}, rare classes unknown", around
+    return method, plain
 
 
 class _Ranks:
@@ -403,7 +444,17 @@ def _gap_bounds(
         return "bias-corrected bootstrap", _any_bounds(metric, labels, pair, rng), least
     if _is_area(metric):
         ranks = [_Ranks(metric, labels, each, value) for each, value in zip(pair, values, strict=True)]
-        return "DeLong, paired", _ranks_gap(labels, ranks[0], ranks[1], rng), least
+        plain, kept = _ranks_gap(labels, ranks[0], ranks[1], rng), _usual_classes(labels)
+        if kept is None:
+            return "DeLong, paired", plain, least
+        usual = [_of_usual(metric, labels[kept], each[kept]) for each in pair]
+        gap, share = _ranks_gap(labels[kept], usual[0], usual[1], rng), _share(labels, kept)
+
+        def around(alpha: float) -> tuple[float, float]:
+            low, high = gap(alpha)
+            return share * low - (1.0 - share), share * high + 1.0 - share
+
+        return *_narrower("DeLong, paired", plain, around), least
     if _is_accuracy(metric):
         return _mcnemar(*(_terms(metric, labels, each) for each in pair))
     one, two = (_columns(metric, labels, each, value) for each, value in zip(pair, values, strict=True))

@@ -38,7 +38,7 @@ class MixtureUncertainty:
     """The returned mixture and what the target's rows say about every weight.
 
     ``flat`` gives for every source the least and the largest weight among the mixtures that do as well as the
-    best, within a standard error (``as_good`` counts them); None if nothing but one mixture was tried.
+    best, within a standard error (``as_good`` counts them, not their models); None if one model was tried.
     """
 
     weights: dict[str, Weight]
@@ -124,11 +124,12 @@ def _flatness(
     close = np.array(
         [tried[place][: len(names)] for place in finite if values[place] <= values[best] + margin]
     )
+    different = len({mixture.tobytes() for mixture in close})
     if close.shape[1] < len(names):
-        return None, len(close)
+        return None, different
     return {
         name: (float(part.min()), float(part.max())) for name, part in zip(names, close.T, strict=True)
-    }, len(close)
+    }, different
 
 
 def _notes(
@@ -193,8 +194,12 @@ def _listed(names: Sequence[str]) -> str:
     return f"{len(names)} sources ({', '.join(names[:3])} …)"
 
 
-def hull_words(test: HullTest | None, *, tuned: bool = True) -> str:
-    """Whether the target is a mixture of the sources, in plain words; ``tuned``: on the target's own rows."""
+def hull_words(test: HullTest | None, *, tuned: bool = True, gained: bool = True) -> str:
+    """Whether the target is a mixture of the sources, in plain words.
+
+    ``tuned`` says whether the model was trained on the target's own rows, ``gained`` whether it is known to
+    be better than anything.
+    """
     if test is None:
         return "whether a mixture can serve this target was not tested"
     if not test.moments:
@@ -209,7 +214,9 @@ def hull_words(test: HullTest | None, *, tuned: bool = True) -> str:
         return f"these rows cannot tell whether a mixture can serve this target ({chance}): {more}"
     if test.inside:
         return f"a mixture can serve this target, as far as these rows can tell ({chance})"
-    own = "the gain comes from your own rows" if tuned else "what is missing must come from your own rows"
+    own = "what is missing must come from your own rows"
+    if tuned:
+        own = f"{'the' if gained else 'any'} gain comes from your own rows"
     return (
         f"no mixture reproduces your target ({chance}); {own}; more of them is likely to help more than a "
         "better mixture"

@@ -15,6 +15,7 @@ from mixtree.verdict.intervals import FEW, Difference, ScoreInterval, corrected
 from mixtree.verdict.mixture import MixtureUncertainty, Weight, hull_words
 from mixtree.verdict.selection import CrossFit
 
+_BEFORE = "the model before it was trained on the rows that score it"
 VALIDATION = "validation"
 """The reference that trains on the target's rows alone."""
 
@@ -38,6 +39,10 @@ class Verdict:
     reference_spent: dict[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     """What limits the worth of the figures."""
+    higher_is_better: bool = True
+    """Of the metric: where it is False, a negative difference is a better score."""
+    of: str = ""
+    """Which model the score and the differences are of, where it is not the returned one."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON; what is not known is None."""
@@ -63,6 +68,9 @@ class Verdict:
             "notes": list(self.notes),
             "reference_spent": dict(self.reference_spent),
             "warnings": list(self.warnings),
+            "metric": self.metric,
+            "higher_is_better": self.higher_is_better,
+            "of": self.of or "the returned model",
         }
 
 
@@ -96,11 +104,12 @@ def make_verdict(
     final = score.as_score() if isinstance(score, CrossFit) else score
     names = tuple(against or {})
     differences = tuple(zip(names, corrected(list((against or {}).values())), strict=True))
+    gained = not instead and any(each.outcome == "better" for _, each in differences)
     parts = [against_words(name, each) for name, each in differences[:1]]
     parts.append(_scored(metric, final, cross, optimism))
     told = [
         *_advice(differences, bounded=bounded),
-        *((_sentence(hull_words(hull, tuned=tuned)),) if hull is not None else ()),
+        *((_sentence(hull_words(hull, tuned=tuned, gained=gained)),) if hull is not None else ()),
         *(() if mixture is None else mixture.notes),
         *notes,
         *advice,
@@ -119,7 +128,14 @@ def make_verdict(
         notes=tuple(dict.fromkeys(told)),
         reference_spent=dict(reference_spent or {}),
         warnings=tuple(dict.fromkeys(warnings)),
+        higher_is_better=metric.higher_is_better,
+        of=_BEFORE if instead else "",
     )
+
+
+def difference_heading(verdict: Mapping[str, Any]) -> str:
+    """Of a column of differences, of a verdict as plain data."""
+    return "difference" if verdict.get("higher_is_better", True) else "difference (− is better)"
 
 
 def against_row(name: str, difference: Difference) -> dict[str, Any]:
