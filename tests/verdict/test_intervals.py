@@ -356,3 +356,18 @@ def test_a_class_of_a_few_rows_leaves_its_own_areas_open_and_no_others(rare: int
 def test_classes_that_are_all_small_are_taken_as_they_are() -> None:
     y, p = _one_rare(16, 4)
     assert honest_score(HAND_TILL, y, p, rows_role="test").method == "DeLong on the logit scale"
+
+
+@pytest.mark.parametrize(("metric", "steadier"), [(RMSE, True), (MAE, False)], ids=["rmse", "mae"])
+def test_an_interval_that_reaches_0_says_why(metric: Metric, steadier: bool) -> None:
+    y, p = np.zeros(30), np.full(30, 0.1)
+    p[:2] = 40.0, 55.0
+    p[2:] += np.linspace(0.0, 0.1, 28)
+    score = honest_score(metric, y, p, rows_role="test")
+    assert score.low == 0.0
+    told = [note for note in score.notes if "is of a few rows" in note]
+    assert len(told) == 1 and ("mae hangs less" in told[0]) is steadier
+    assert not any(
+        "of a few rows" in note
+        for note in honest_score(metric, y, p[2:][[0] * 30] + y, rows_role="test").notes
+    )

@@ -129,6 +129,11 @@ def honest_score(
     low, high = bounds(1.0 - level)
     if _is_loss(metric):
         low = max(low, 0.0)
+    if low == 0.0 < value and (_is_loss(metric) or _is_root(metric)):
+        notes = (
+            *notes,
+            f"so much of the {metric.name} is of a few rows that its interval reaches 0{_steadier(metric)}",
+        )
     if low == high:
         notes = (*notes, "all rows score the same: the interval knows nothing of rows that would not")
     notes = (*notes, *_few(len(labels)))
@@ -265,6 +270,11 @@ def _is_loss(metric: Metric) -> bool:
     """Whether it is a mean of losses that cannot be negative."""
     losses = (LOG_LOSS, SQUARED_LOSS, ABSOLUTE_LOSS, MAE)
     return any(metric.contributions is each.contributions for each in losses)
+
+
+def _steadier(metric: Metric) -> str:
+    squares = _is_root(metric) or metric.contributions is SQUARED_LOSS.contributions
+    return ": mae hangs less on them" if squares else ""
 
 
 def _by_bootstrap(metric: Metric, rows: int) -> bool:

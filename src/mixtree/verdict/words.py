@@ -196,9 +196,11 @@ def _score_notes(
         chose = score is not None and (cross is not None or score.optimistic)
         rows = chosen_on.rows if chosen_on is not None else score.rows if score is not None and chose else 0
         on = f" on {rows} rows" if rows else ""
+        known = cross is not None and isfinite(cross.optimism)
+        rest = ", had all been alternatives; the score is corrected for those that were" if known else ""
         notes.append(
             f"the validation rows were looked at {queries} times: the best of so many is expected to "
-            f"look better than it is by {number(optimism)}{on}"
+            f"look better than it is by {number(optimism)}{on}{rest}"
         )
     honest = score is not None and isfinite(score.value) and not score.optimistic
     if chosen_on is not None and honest and isfinite(chosen_on.value):
