@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import hypot, isfinite
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +16,12 @@ from mixtree.tree import Node, Path
 from mixtree.verdict import ladder, rows_or_budget
 from mixtree.verdict.selection import (
     Chooser,
+    all_finite,
     optimism_of,
     scores_by_terms,
     scores_of,
     scores_of_picked,
+    stacked,
     terms_and_scores,
 )
 
@@ -49,53 +53,64 @@ class Models:
         self,
         metric: Metric,
         y: NDArray[np.generic],
-        predictions: Mapping[Path, Floats],
+        predictions: Mapping[Path, NDArray[Any]],
         nodes: Mapping[Path, Node],
         lineage: Sequence[Node],
     ) -> None:
         self.metric, self.y, self.lineage = metric, y, lineage
-        self.finite = {path: each for path, each in predictions.items() if np.isfinite(each).all()}
-        """What models predict for these rows; those that predict numbers only."""
-        best = sorted(self.finite, key=lambda path: nodes[path].value)[:_MOST]
+        self._predictions = predictions
+        best = self._finite(sorted(predictions, key=lambda path: nodes[path].value), _MOST)
         best = [path for path in best if not _behind(nodes[path], nodes[best[0]])]
-        led = [node.path for node in lineage if node.path in self.finite]
+        led = self._finite([node.path for node in lineage if node.path in predictions])
         self.optimism = 0.0 if best and metric.contributions is not None else float("nan")
         """Of the best node's score, expected from looking so often; NaN where it is not known."""
         self.scores: dict[Path, float] = {}
         """Of the best nodes, and of those that led to the returned model where they make a curve."""
         self._terms: dict[Path, Floats] = {}
         if metric.contributions is not None and len(best) > 1 and len(y) > 1:
-            terms, scores = terms_and_scores(metric, y, np.array([predictions[path] for path in best]))
+            terms, scores = terms_and_scores(metric, y, self._stacked(best))
             self.optimism = optimism_of(metric, y, terms, scores)
             self.scores = dict(zip(best, scores.tolist(), strict=True))
             self._terms = dict(zip(best, terms, strict=True))
         others = [path for path in led if path not in self.scores]
         if others and len(led) >= _CURVE:
             # A metric of the user's may take its time, or fail: it is asked for no more than is needed.
-            scores = scores_of(metric, y, np.array([predictions[path] for path in others]))
+            scores = scores_of(metric, y, self._stacked(others))
             self.scores |= dict(zip(others, scores.tolist(), strict=True))
 
-    def scores_on(self, parts: list[NDArray[np.bool_]], picks: NDArray[np.intp]) -> Floats:
-        """Scores (parts, picks) of finite models, those picked for a part of the rows, on that part.
+    def latest(self) -> dict[Path, NDArray[Any]]:
+        """What the last models predict that predict numbers only."""
+        paths = self._finite(list(self._predictions)[::-1], _MOST)
+        return {path: self._predictions[path] for path in paths[::-1]}
+
+    def scores_on(
+        self, parts: list[NDArray[np.bool_]], paths: Sequence[Path], picks: NDArray[np.intp]
+    ) -> Floats:
+        """Scores (parts, picks) of some of the paths' models, those picked for a part of the rows, on it.
 
         Of an area to first order, by what is known of it on all rows: with many classes, ranking the rows of
         every part anew took a third of the verdict's time.
         """
-        paths = list(self.finite)
         used, places = np.unique(picks, return_inverse=True)
         few, places = [paths[k] for k in used.tolist()], places.reshape(picks.shape)
         if self.metric.adds_up:
             new = [path for path in few if path not in self._terms]
             if new:
-                stack = np.array([self.finite[path] for path in new])
-                self._terms |= dict(zip(new, terms_and_scores(self.metric, self.y, stack)[0], strict=True))
+                terms = terms_and_scores(self.metric, self.y, self._stacked(new))[0]
+                self._terms |= dict(zip(new, terms, strict=True))
             terms = np.array([self._terms[path] for path in few])
             if np.isfinite(terms).all():
                 labels = self.y.astype(np.intp) if self.metric.by_class else self.y
                 found = scores_by_terms(self.metric, labels, terms, np.array(parts))
                 return np.asarray(np.take_along_axis(found, places, axis=1))
-        stack = np.array([self.finite[path] for path in few])
-        return scores_of_picked(self.metric, self.y, stack, parts, places)
+        return scores_of_picked(self.metric, self.y, [self._predictions[path] for path in few], parts, places)
+
+    def _finite(self, paths: Sequence[Path], most: int | None = None) -> list[Path]:
+        """The first of these whose models predict numbers only; the others are not looked at."""
+        return list(islice((path for path in paths if all_finite(self._predictions[path])), most))
+
+    def _stacked(self, paths: Sequence[Path]) -> Floats:
+        return stacked([self._predictions[path] for path in paths])
 
 
 def _behind(node: Node, best: Node) -> bool:
@@ -138,14 +153,16 @@ def advice(models: Models, choose: Metric, *, chooses: bool, noise: float) -> tu
 
 
 def _by_rows(models: Models, choose: Metric) -> dict[float, float] | None:
-    y, known = models.y, list(models.finite.values())
-    if len(known) < 2 or not _FEWEST <= len(y) <= _ROWS:
+    y = models.y
+    if not _FEWEST <= len(y) <= _ROWS:
         return None
-    first = max(0, len(known) - _MOST)
-    stack, rng = np.array(known[first:]), np.random.default_rng(0)
+    latest = models.latest()
+    if len(latest) < 2:
+        return None
+    paths, known, rng = list(latest), list(latest.values()), np.random.default_rng(0)
     half, quarter = len(y) // 2, len(y) // 4
-    codes = np.unique(y, return_inverse=True)[1] if stack.ndim == 3 else np.zeros(len(y), dtype=np.intp)
-    pick_by, present = Chooser(choose, y, stack), int(codes.max()) + 1
+    codes = np.unique(y, return_inverse=True)[1] if known[0].ndim == 2 else np.zeros(len(y), dtype=np.intp)
+    pick_by, present = Chooser(choose, y, known), int(codes.max()) + 1
     choosing, held = list[NDArray[np.bool_]](), list[NDArray[np.bool_]]()
     for _ in range(_REPEATS):
         place = rng.permutation(len(y))
@@ -155,6 +172,6 @@ def _by_rows(models: Models, choose: Metric) -> dict[float, float] | None:
             held.append(rest)
     if not held:
         return None
-    picks = first + pick_by.scores(np.array(choosing)).argmax(axis=1).reshape(-1, 2)
-    few_score, many_score = models.scores_on(held, picks).mean(axis=0).tolist()
+    picks = pick_by.scores(np.array(choosing)).argmax(axis=1).reshape(-1, 2)
+    few_score, many_score = models.scores_on(held, paths, picks).mean(axis=0).tolist()
     return {quarter: few_score, half: many_score}

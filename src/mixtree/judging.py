@@ -168,12 +168,13 @@ class _Case:
     scale: LabelScale
     clean: dict[Path, Node] = field(init=False)
     """Nodes that were trained on the sources alone."""
-    clean_predictions: dict[Path, Floats] = field(init=False)
+    clean_predictions: dict[Path, NDArray[Any]] = field(init=False)
+    """Of those that did not diverge, as they are stored: thousands of them are gigabytes as 64-bit numbers."""
 
     def __post_init__(self) -> None:
         clean = untouched(self.result.tree, len(self.prepared.sources))
         kept = {
-            path: np.asarray(self.scale.back(self.result.predictions[path]), dtype=np.float64)
+            path: self.scale.back(self.result.predictions[path])
             for path, node in clean.items()
             if path in self.result.predictions and not node.diverged
         }
@@ -217,6 +218,11 @@ class _Case:
         """Whether every node's predictions are at hand."""
         return all(node.diverged or path in self.clean_predictions for path, node in self.clean.items())
 
+    def predicted_by(self, path: Path) -> Floats | None:
+        """What a node that was trained on the sources alone predicts for the rows that chose."""
+        found = self.clean_predictions.get(path)
+        return None if found is None else np.asarray(found, dtype=np.float64)
+
     @property
     def twins(self) -> dict[Path, Floats]:
         """What models tuned on one fold of the target's rows predict for the other, by how long they were.
@@ -244,12 +250,12 @@ class _Case:
         Rivals are nodes with as much training behind them, and the lengths of tuning on the target's rows
         that were tried, none of it among them. Trials of step sizes are none: noise does not decide them.
         """
-        tree = self.result.tree
+        steps = self.result.tree.steps_behind
         behind: dict[Any, Any] = {
-            path: path if node.phase == STEP_SIZE else (len(path), sum(e.steps for e in tree.lineage(path)))
+            path: path if node.phase == STEP_SIZE else (len(path), steps[path])
             for path, node in self.clean.items()
         }
-        given: dict[Any, Floats] = dict(self.clean_predictions)
+        given: dict[Any, NDArray[Any]] = dict(self.clean_predictions)
         for path, each in self.twins.items():
             given[path], behind[path] = each, FOLD_PHASE
         if len(given) > len(self.clean_predictions) and self.lineage:
@@ -263,11 +269,12 @@ class _Case:
 def _chosen_on(models: Models, case: _Case) -> ScoreInterval | None:
     """The returned model's score on the rows that chose it."""
     path = case.result.node.path
-    if path not in case.clean_predictions or not case.chooses:
+    mine = case.predicted_by(path)
+    if mine is None or not case.chooses:
         return None
     value = models.scores.get(path)
     if value is None:
-        value = case.metric(case.y, case.clean_predictions[path])
+        value = case.metric(case.y, mine)
     return ScoreInterval(value, np.nan, np.nan, len(case.y), "none", True)
 
 
@@ -336,7 +343,7 @@ def _scored(case: _Case, extra: Extra) -> _Scored:
     if case.result.node.path not in case.clean:
         return _by_twins(case, refused) or _score_before(case, refused)
     if not case.chooses:
-        known = case.clean_predictions.get(case.result.node.path)
+        known = case.predicted_by(case.result.node.path)
         mine = extra.own_units(trainer, state, rows) if known is None else known
         return _Scored(honest_score(case.metric, case.y, mine, rows_role="test"), View(rows, False), mine)
     return _cross_fitted(case, extra, refused)
@@ -429,7 +436,7 @@ def _score_before(case: _Case, refused: tuple[str, ...]) -> _Scored:
     why = "it was trained on the rows that would score it; give a test file, or use --nested or --holdout"
     if not case.lineage or not case.complete:
         return _Scored(_no_score(len(rows), why), View(rows, False), None, warnings=refused)
-    score, mine = case.crossed(case.mixed.path), case.clean_predictions.get(case.mixed.path)
+    score, mine = case.crossed(case.mixed.path), case.predicted_by(case.mixed.path)
     instead = (
         "no honest score of the returned model, which was trained on the rows that would score it; the model "
         "before that"
@@ -444,7 +451,7 @@ def _no_score(rows: int, why: str) -> ScoreInterval:
 
 def _cross_fitted(case: _Case, extra: Extra, refused: tuple[str, ...]) -> _Scored:
     rows = case.prepared.sources.validation
-    mine = case.clean_predictions.get(case.result.node.path)
+    mine = case.predicted_by(case.result.node.path)
     if mine is None or not case.complete:
         mine = extra.own_units(case.prepared.trainer, case.result.state, rows)
         score = honest_score(case.metric, case.y, mine, rows_role="validation")
@@ -517,7 +524,7 @@ def _is_uniform(case: _Case) -> bool:
 
 
 def _constant(case: _Case) -> list[str]:
-    mine = case.clean_predictions.get(case.result.node.path)
+    mine = case.predicted_by(case.result.node.path)
     same = mine is not None and len(mine) > 1 and bool((mine == mine[0]).all())
     return ["the model predicts the same for every row: all rows are tied"] if same else []
 

@@ -53,6 +53,14 @@ class Tree(dict[Path, Node]):
         """Greatest height of a node."""
         return max((len(path) for path in self), default=0)
 
+    @property
+    def steps_behind(self) -> dict[Path, int]:
+        """Of every node, the steps that its model has taken since it was a new one."""
+        taken: dict[Path, int] = {}
+        for path, node in self.items():  # a model's parent was evaluated before it
+            taken[path] = node.steps + (taken.get(path[:-1], 0) if path else 0)
+        return taken
+
     def lineage(self, path: Path) -> list[Node]:
         """The evaluated nodes from the root to this path: what the model there was trained on, in order."""
         prefixes = (path[:height] for height in range(len(path) + 1))

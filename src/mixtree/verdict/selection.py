@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import isfinite
 from typing import Any
 
@@ -31,6 +32,7 @@ _BINS = 10  # strata of a regression's targets
 _REPEATS = 10  # of splitting the rows: what another ten splits would change is a tenth of the score's error
 _DRAWS = 200
 _MANY = 30  # rows from which a resampled mean is taken to be normal
+_BLOCK = 1 << 18  # numbers that are worth having as 64 bits at once: 2 MB
 
 
 def holdout(sources: Sources, fraction: float | None = None, *, seed: int) -> tuple[Sources, Rows | None]:
@@ -149,19 +151,18 @@ def cross_fitted(
     labels = np.asarray(y)
     choose = objective or metric
     names = [name for name in predictions if values is None or isfinite(values.get(name, np.nan))]
-    stack = np.array([np.asarray(predictions[name], dtype=np.float64) for name in names])
-    if names:
-        finite = np.isfinite(stack.reshape(len(names), -1)).all(axis=1)
-        names, stack = [name for name, good in zip(names, finite, strict=True) if good], stack[finite]
+    known = {name: np.asarray(predictions[name]) for name in names}
+    known = {name: each for name, each in known.items() if all_finite(each)}
+    names, models = list(known), list(known.values())
     if not names:
         note = "every model diverged: there is nothing to score"
         return CrossFit(np.nan, np.nan, np.nan, np.nan, np.nan, len(predictions), len(labels), (note,))
     if chosen is None or chosen not in names:
-        chosen = _best(names, values, choose, labels, stack)
-    alone = honest_score(metric, labels, stack[names.index(chosen)], rows_role="validation", seed=seed)
+        chosen = _best(names, values, choose, labels, models)
+    alone = honest_score(metric, labels, stacked([known[chosen]])[0], rows_role="validation", seed=seed)
     groups = _groups(names, rivals)
-    pick_by = Chooser(choose, labels, stack)
-    scores, liked = _fold_scores(metric, pick_by, labels, stack, groups, folds, np.random.default_rng(seed))
+    pick_by = Chooser(choose, labels, models)
+    scores, liked = _fold_scores(metric, pick_by, labels, models, groups, folds, np.random.default_rng(seed))
     if not len(scores) or not isfinite(alone.value):
         notes = (*alone.notes, "too few rows of each class to choose on some and score on others")
         return CrossFit(
@@ -177,7 +178,7 @@ def cross_fitted(
         by_all = np.array([group[int(seen[group].argmax())] for group in groups])
         most = int((seen[by_all] - liked.mean(axis=0)).argmax())
         look = scores_of_picked(
-            metric, labels, stack, [np.ones(len(labels), dtype=np.bool_)], by_all[None, [most]]
+            metric, labels, models, [np.ones(len(labels), dtype=np.bool_)], by_all[None, [most]]
         )
         gap = better * float(look[0, 0] - scores[:, most].mean())
     # Losses are never negative, nor are areas; what a metric of the user's may be is not known.
@@ -201,18 +202,22 @@ def _groups(names: list[Any], rivals: Mapping[Any, Any] | None) -> list[list[int
 
 
 def _best(
-    names: list[Any], values: Mapping[Any, float] | None, choose: Metric, labels: NDArray[Any], stack: Floats
+    names: list[Any],
+    values: Mapping[Any, float] | None,
+    choose: Metric,
+    labels: NDArray[Any],
+    models: Sequence[NDArray[Any]],
 ) -> Any:
     if values is not None:
         return min(names, key=lambda name: values[name])
-    return names[_winner(choose, labels, stack)]
+    return names[_winner(choose, labels, stacked(models))]
 
 
 def _fold_scores(
     metric: Metric,
     pick_by: Chooser,
     labels: NDArray[Any],
-    stack: Floats,
+    models: Sequence[NDArray[Any]],
     groups: list[list[int]],
     folds: int,
     rng: np.random.Generator,
@@ -223,7 +228,7 @@ def _fold_scores(
     """
     if folds < 2:
         raise InputError(f"cross-fitting needs at least 2 folds; got {folds}")
-    classes = stack.ndim == 3
+    classes = models[0].ndim == 2
     codes = np.unique(labels, return_inverse=True)[1] if classes else np.zeros(len(labels), dtype=np.intp)
     counts = np.bincount(codes)
     held: list[NDArray[np.bool_]] = []
@@ -237,7 +242,7 @@ def _fold_scores(
         return np.empty(0), np.empty(0)
     chosen_by, scored_by = pick_by.scores(~np.array(held)), pick_by.scores(np.array(held))
     picks = np.stack([np.take(group, chosen_by[:, group].argmax(axis=1)) for group in groups], axis=1)
-    scores = scores_of_picked(metric, labels, stack, held, picks)  # mostly another metric has chosen
+    scores = scores_of_picked(metric, labels, models, held, picks)  # mostly another metric has chosen
     finite = np.isfinite(scores).all(axis=1)
     return scores[finite], np.take_along_axis(scored_by, picks, axis=1)[finite]
 
@@ -287,6 +292,17 @@ def out_of_fold(
     return out
 
 
+def all_finite(predictions: NDArray[Any]) -> bool:
+    """Whether a model predicts numbers only. Their sum tells, unless it overflows."""
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(predictions.sum()) or np.isfinite(predictions).all())
+
+
+def stacked(models: Sequence[NDArray[Any]]) -> Floats:
+    """What some models predict, as one array of 64-bit numbers."""
+    return np.asarray(models, dtype=np.float64)
+
+
 def scores_of(metric: Metric, labels: NDArray[Any], stack: Floats) -> Floats:
     """The models' scores; a class that no row has was noted before and is not warned of again."""
     with absent_classes():
@@ -299,15 +315,24 @@ def _winner(choose: Metric, labels: NDArray[Any], stack: Floats) -> int:
 
 
 class Chooser:
-    """Says which model some of the rows choose; means over rows are not computed from scratch every time."""
+    """Says which model some of the rows choose; means over rows are not computed from scratch every time.
 
-    def __init__(self, choose: Metric, labels: NDArray[Any], stack: Floats) -> None:
-        self.metric, self._stack = choose, stack
-        self._labels = labels.astype(np.intp) if stack.ndim == 3 else labels
+    Thousands of models' predictions stay as they are, of 32 bits mostly: only a few at a time are made 64.
+    """
+
+    def __init__(self, choose: Metric, labels: NDArray[Any], models: Sequence[NDArray[Any]]) -> None:
+        self.metric, self._models = choose, models
+        self._labels = labels.astype(np.intp) if models[0].ndim == 2 else labels
         self._terms: Floats | None = None
         if choose.contributions is not None and not choose.by_class and choose.adds_up:
-            terms = choose.contributions(self._labels, stack)
+            some = max(1, _BLOCK // models[0].size)
+            parts = (stacked(models[start : start + some]) for start in range(0, len(models), some))
+            terms = np.concatenate([choose.contributions(self._labels, part) for part in parts])
             self._terms = terms if choose.higher_is_better else -terms
+
+    @cached_property
+    def _stack(self) -> Floats:
+        return stacked(self._models)
 
     def __call__(self, rows: NDArray[Any]) -> int:
         """The number of the model that does best on these rows (positions or flags)."""
@@ -328,18 +353,18 @@ class Chooser:
 def scores_of_picked(
     metric: Metric,
     labels: NDArray[Any],
-    stack: Floats,
+    models: Sequence[NDArray[Any]],
     parts: list[NDArray[np.bool_]],
     picks: NDArray[Any],
 ) -> Floats:
     """The scores (parts, picks) of some of the models, those picked for a part of the rows, on that part."""
-    known, scores = labels.astype(np.intp) if stack.ndim == 3 else labels, np.empty(picks.shape)
+    known, scores = labels.astype(np.intp) if models[0].ndim == 2 else labels, np.empty(picks.shape)
     with absent_classes():
         for line, part, each in zip(scores, parts, picks.tolist(), strict=True):
             # Straight to the metric's function, which may be the user's and take its time: what it is given
             # was checked before.
             few = sorted(set(each))
-            found = metric.values(known[part], np.array([stack[model][part] for model in few]))
+            found = metric.values(known[part], stacked([models[model][part] for model in few]))
             line[:] = [found[few.index(model)] for model in each]
     return scores
 
