@@ -169,7 +169,7 @@ class _Case:
     clean: dict[Path, Node] = field(init=False)
     """Nodes that were trained on the sources alone."""
     clean_predictions: dict[Path, NDArray[Any]] = field(init=False)
-    """Of those that did not diverge, as they are stored: thousands of them are gigabytes as 64-bit numbers."""
+    """Of those that did not diverge, as they are stored: thousands of them as 64 bits would be gigabytes."""
 
     def __post_init__(self) -> None:
         clean = untouched(self.result.tree, len(self.prepared.sources))
