@@ -137,6 +137,14 @@ SHAPES: dict[str, dict[str, Any]] = {
     "20,000 rows a source": {"rows": 20_000},
     "mixmatch-ch": {"policy": "mixmatch-ch"},
     "mixmatch-ch, 20 classes": {"policy": "mixmatch-ch", "classes": 20},
+    "mixmatch-ch, 5,000 steps": {"policy": "mixmatch-ch", "budget": 5_000},
+    "mixmatch-ch, 1,000 nodes": {"policy": "mixmatch-ch", "budget": 20_000, "steps": 20},
+    "mixmatch-ch, 1,000 nodes, 20 classes": {
+        "policy": "mixmatch-ch",
+        "budget": 20_000,
+        "steps": 20,
+        "classes": 20,
+    },
     "uniform+decay": {"policy": "uniform+decay"},
     "uniform+decay, regression": {"policy": "uniform+decay", "classes": 0},
     "uniform+decay, 200 features": {"policy": "uniform+decay", "features": 200},
@@ -148,6 +156,9 @@ SHAPES: dict[str, dict[str, Any]] = {
     "40 sources": {"sources": 40},
 }
 """What differs from a default study of 3 sources of 2,000 rows, 10 features and 2 classes."""
+
+OPTIONS = ("budget", "policy", "steps")
+"""Which of that is told to the study; the rest is its data's."""
 
 
 REAL = ("flights", "amazon", "allstate", "wine")
@@ -169,7 +180,7 @@ def costs(repetitions: int) -> Iterator[Cost]:
             model, shape, rows, stored = setting
             options, data = {"model": model}, {"rows": 2_000, "validation": rows, "test": 1}
             for name, value in SHAPES[shape].items():
-                (options if name in ("budget", "policy") else data)[name] = value
+                (options if name in OPTIONS else data)[name] = value
             problem = synthetic(**data, seed=number + 1)
             took = _took(problem, stored, seed=number + 1, **options)
             if number >= 0:
@@ -203,7 +214,7 @@ def command_costs(repetitions: int) -> Iterator[Cost]:
     for number in range(repetitions):
         for shape, told in SHAPES.items():
             given = dict(told)
-            options = {name: given.pop(name) for name in ("budget", "policy") if name in given}
+            options = {name: given.pop(name) for name in OPTIONS if name in given}
             problem = synthetic(rows=given.pop("rows", 2_000), validation=400, test=1, seed=number, **given)
             for model in ("mlp", "linear"):
                 took = _command(problem, model=model, seed=number, **options)
