@@ -60,6 +60,16 @@ def test_rows_held_out_choose_train_and_scale_nothing(enough):
     assert any("chose the model the score is" in note for note in result.verdict.notes)
 
 
+def test_what_nodes_predict_stays_as_it_is_stored(enough):
+    prepared = prepare(enough.sources, make_options(**QUICK))
+    result = run(prepared.search, prepared.trainer, seed=0, keep_predictions=True)
+    case = _Case(prepared, result, AUROC, LabelScale())
+    assert case.clean_predictions and all(
+        each is result.predictions[path] for path, each in case.clean_predictions.items()
+    )
+    assert case.predicted_by(result.node.path).dtype == np.float64 and case.predicted_by((9, 9)) is None
+
+
 def test_test_rows_score_and_nothing_is_held_out(enough):
     result = fit(enough.sources, test=enough.test, **QUICK)
     assert result.verdict.score.rows == 400

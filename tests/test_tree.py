@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -57,6 +59,15 @@ def test_a_lineage_is_what_the_model_was_trained_on() -> None:
     headless = Tree()  # a root that was never trained
     headless.add(node((1,)))
     assert [each.path for each in headless.lineage((1,))] == [(1,)]
+
+
+def test_steps_behind_a_model_are_those_of_its_lineage() -> None:
+    for root in (True, False):  # one that was trained, or never
+        tree = Tree()
+        for number, path in enumerate(((), (0,), (1,), (0, 1), (0, 1, 0), (1, 0))[not root :]):
+            tree.add(replace(node(path), steps=10**number))
+        steps = tree.steps_behind
+        assert steps == {path: sum(each.steps for each in tree.lineage(path)) for path in tree}
 
 
 def test_leaves_leave_in_the_order_of_their_bounds() -> None:

@@ -21,8 +21,9 @@ from mixtree.verdict import (
     out_of_fold,
     outlook,
     paired_difference,
+    selection,
 )
-from mixtree.verdict.selection import Chooser, label_folds, scores_by_terms, scores_of_picked
+from mixtree.verdict.selection import Chooser, all_finite, label_folds, scores_by_terms, scores_of_picked
 
 
 def with_validation(y: np.ndarray, classes: int) -> Sources:
@@ -271,6 +272,31 @@ def test_parts_choose_and_score_as_if_they_were_all_rows(metric):
     picks = rng.integers(7, size=(9, 3))
     found = scores_of_picked(metric, y, stack, parts, picks)
     assert found == pytest.approx(np.take_along_axis(expected, picks, axis=1))
+
+
+@pytest.mark.parametrize("metric", [AUROC, ACCURACY, LOG_LOSS, RMSE, MAE], ids=lambda metric: metric.name)
+def test_many_models_choose_as_they_are_stored(metric, monkeypatch):
+    rng = np.random.default_rng(6)
+    if metric.task == "regression":
+        y, stored = rng.standard_normal(60), list(rng.standard_normal((9, 60)).astype(np.float32))
+    else:
+        y, p = np.append([0, 0, 1, 1], rng.integers(2, size=56)), rng.random((9, 60)).astype(np.float32)
+        p[0, :5] = 0.0  # the loss of a sure mistake is that of 64 bits
+        stored = list(np.stack([1.0 - p, p], axis=2))
+    stack, parts = np.array(stored, dtype=np.float64), rng.random((7, 60)) < 0.7
+    expected = Chooser(metric, y, stack).scores(parts)
+    monkeypatch.setattr(selection, "_BLOCK", stack[0].size * 2)
+    assert Chooser(metric, y, stored).scores(parts).tolist() == expected.tolist()
+    whole, kept = (cross_fitted(metric, y, dict(enumerate(given))) for given in (stack, stored))
+    assert kept == whole
+
+
+def test_models_that_predict_numbers_only():
+    assert all_finite(np.ones((3, 2), dtype=np.float32))
+    assert all_finite(np.full(9, 1e308)) and all_finite(np.full(9, -1e308))  # whose sum overflows
+    for wrong in (np.nan, np.inf, -np.inf):
+        assert not all_finite(np.array([1.0, wrong, 2.0]))
+    assert not all_finite(np.array([np.inf, -np.inf]))
 
 
 @pytest.mark.parametrize("objective", [SQUARED_LOSS, RMSE])
