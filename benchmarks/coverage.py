@@ -46,6 +46,7 @@ from mixtree.metrics import (
     Metric,
     absent_classes,
     as_metric,
+    class_names,
 )
 from mixtree.verdict import cross_fitted, holdout, honest_score, paired_difference
 from mixtree.verdict.target import about_target
@@ -562,6 +563,26 @@ def bias(repetitions: int) -> Iterator[Cell]:
             yield Cell("chosen", f"AUROC of the chosen node, {way}", n, int(held_true.sum()), len(off), kind)
 
 
+def optimisms(repetitions: int) -> Iterator[Cell]:
+    """What verdicts expect that choosing has made up of a score, beside what it made up; never judged."""
+    count = max(2, repetitions // 2)
+    for classes, metrics in ((2, SCORED), (5, (HAND_TILL,)), (0, (RMSE,))):
+        for n in ROWS:
+            told: dict[str, list[tuple[float, float]]] = {metric.name: [] for metric in metrics}
+            for number in range(count):
+                seed = int(stream("optimism", classes, n, number).integers(2**31))
+                problem = synthetic(rows=300, validation=n, test=10_000, classes=classes, seed=seed)
+                with class_names(told=True):
+                    for name, pair in fits.optimism(problem, metrics, seed=number).items():
+                        told[name].append(pair)
+            for name, found in told.items():
+                expected, was = np.array(found).T
+                more = f"{expected.mean():.3f}, was {was.mean():.3f} ± {was.std() / np.sqrt(count):.3f}"
+                yield Cell(
+                    "optimism", f"{name} of the best of 100 nodes, expected", n, 0, count, "figure", more
+                )
+
+
 def chosen(models: list[np.ndarray], rows: Rows) -> tuple[int, dict[int, np.ndarray]]:
     """The best model on these rows, and all models' predictions for them."""
     told = {i: chances(rows.x, model) for i, model in enumerate(models)}
@@ -661,6 +682,7 @@ PARTS: dict[str, Callable[[int], Iterator[Cell]]] = {
     "repeated": repeated,
     "equals": equals,
     "bias": bias,
+    "optimism": optimisms,
     "policies": policies,
     "nested": nested,
     "time": times,
@@ -762,7 +784,7 @@ def entry(cell: dict[str, Any] | None) -> str:
         return "–"
     if cell["part"] == "bias":
         return str(cell["more"]).removeprefix("bias ").removesuffix(" standard errors of the score") + " se"
-    if cell["part"] == "time" or not cell["repetitions"]:
+    if cell["part"] in ("time", "optimism") or not cell["repetitions"]:
         return str(cell["more"])
     text = f"{100 * cell['rate']:.1f} %"
     text = text if cell["holds"] is not False else f"**{text}**"

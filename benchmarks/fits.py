@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from mixtree.advice import Models
 from mixtree.data.sources import Problem, Rows
 from mixtree.data.synthetic import synthetic
 from mixtree.experiments.tasks import tasks
 from mixtree.fitting import make_options, prepare
 from mixtree.judging import judge, judged
-from mixtree.metrics import Metric, class_names
+from mixtree.metrics import LOG_LOSS, SQUARED_LOSS, Metric, class_names
 from mixtree.study import opened, run
 from mixtree.verdict import Verdict
 
@@ -115,6 +116,26 @@ def summary(found: list[Quoted]) -> tuple[float, float]:
     off = np.array([each.off for each in found])
     size = float(np.sqrt(np.mean(np.square([each.error for each in found]))))
     return float(off.mean()) / size, float(off.std(ddof=1)) / np.sqrt(len(off)) / size
+
+
+def optimism(problem: Problem, metrics: tuple[Metric, ...], *, seed: int) -> dict[str, tuple[float, float]]:
+    """Of a tree search of 100 nodes: what its verdict expects choosing to make up, and what it made up."""
+    options = make_options(
+        policy="mixmatch-ch", model="linear", budget=2_000, steps=20, returns="best", holdout=0.0, seed=seed
+    )
+    prepared = prepare(problem.sources, options)
+    result = run(prepared.search, prepared.trainer, seed=seed, keep_predictions=True)
+    assert problem.test is not None
+    trainer: Any = prepared.trainer
+    predictions = trainer.predict(result.state, problem.test.x)
+    choose, y = LOG_LOSS if problem.sources.classes else SQUARED_LOSS, problem.sources.validation.y
+    lineage = result.tree.lineage(result.node.path)
+    found = {}
+    for metric in metrics:
+        models = Models(metric, y, result.predictions, result.tree, lineage, choose=choose)
+        seen, true = metric(y, result.predictions[result.node.path]), metric(problem.test.y, predictions)
+        found[metric.name] = models.optimism, metric.signed(true) - metric.signed(seen)
+    return found
 
 
 # ------------------------------------------------------------------------------------------------------- time

@@ -28,7 +28,7 @@ def models(count: int, skill: list[float], rows: int = 200):
 
 
 def models_of(metric, y, predictions, nodes):
-    return Models(metric, y, predictions, {node.path: node for node in nodes}, nodes)
+    return Models(metric, y, predictions, {node.path: node for node in nodes}, nodes, choose=LOG_LOSS)
 
 
 def _alike(paths, nodes):
@@ -52,16 +52,16 @@ def test_new_bests_within_the_noise_are_not_counted():
 
 def test_a_model_that_still_improves_asks_for_budget():
     y, predictions, nodes = models(4, [0.1, 0.5, 0.8, 1.0])
-    (line,) = advice(models_of(AUROC, y, predictions, nodes), LOG_LOSS, chooses=True, noise=0.0)
+    (line,) = advice(models_of(AUROC, y, predictions, nodes), chooses=True, noise=0.0)
     assert "twice the target rows" in line and line.endswith("more budget is worth more")
-    (line,) = advice(models_of(AUROC, y, predictions, nodes), LOG_LOSS, chooses=False, noise=1.0)
+    (line,) = advice(models_of(AUROC, y, predictions, nodes), chooses=False, noise=1.0)
     assert "target rows" not in line and "below the noise" in line
 
 
 @pytest.mark.parametrize("rows", [1, 8, 39])
 def test_too_few_rows_or_models_are_no_curve(rows):
     y, predictions, nodes = models(2, [0.1, 0.5], rows=rows)
-    assert advice(models_of(LOG_LOSS, y, predictions, nodes), LOG_LOSS, chooses=True, noise=0.0) == ()
+    assert advice(models_of(LOG_LOSS, y, predictions, nodes), chooses=True, noise=0.0) == ()
 
 
 def test_a_users_metric_is_asked_for_no_more_than_is_needed():
@@ -74,8 +74,8 @@ def test_a_users_metric_is_asked_for_no_more_than_is_needed():
 
     own = Metric("own", True, slow, "classification")
     known = {node.path: node for node in nodes}
-    assert Models(own, y, predictions, known, nodes[:2]).scores == {} and not asked
-    found = Models(own, y, predictions, known, nodes[:3])
+    assert Models(own, y, predictions, known, nodes[:2], choose=LOG_LOSS).scores == {} and not asked
+    found = Models(own, y, predictions, known, nodes[:3], choose=LOG_LOSS)
     assert asked == [3] and list(found.scores) == [(), (0,), (0, 0)]
     assert looks(found, nodes).optimism is None
 
@@ -110,7 +110,7 @@ def test_a_model_far_behind_was_not_beaten_by_luck():
 def test_models_of_the_same_value_stay_in_their_order():
     y, predictions, nodes = models(9, [0.5] * 9)
     mixed = dict(sorted(predictions.items(), key=lambda each: hash(str(each[0]) + "x")))
-    found = Models(AUROC, y, mixed, _alike(mixed, nodes), nodes)
+    found = Models(AUROC, y, mixed, _alike(mixed, nodes), nodes, choose=LOG_LOSS)
     assert list(found.scores) == list(mixed)
 
 
@@ -135,8 +135,8 @@ def test_advice_leaves_models_without_finite_predictions_out():
         return ACCURACY(labels, given)
 
     own, known = as_metric(strict, classes=2, higher_is_better=True), _alike(broken, nodes)
-    told = advice(Models(own, y, broken, known, nodes), LOG_LOSS, chooses=True, noise=0.0)
+    told = advice(Models(own, y, broken, known, nodes, choose=LOG_LOSS), chooses=True, noise=0.0)
     once = len(asked)
-    assert told == advice(Models(own, y, predictions, known, nodes), LOG_LOSS, chooses=True, noise=0.0)
+    assert told == advice(Models(own, y, predictions, known, nodes, choose=LOG_LOSS), chooses=True, noise=0.0)
     assert "twice the target rows" in told[0] and len(asked) == 2 * once
     assert once <= 6 + 2 * 8  # the nodes of the curve, and at most two models on each of eight halves

@@ -17,7 +17,7 @@ from mixtree.verdict import ladder, rows_or_budget
 from mixtree.verdict.selection import (
     Chooser,
     all_finite,
-    optimism_of,
+    chosen_again,
     scores_by_terms,
     scores_of,
     scores_of_picked,
@@ -46,7 +46,8 @@ class Looks:
 class Models:
     """What the models of a search predict for the rows that chose, and their scores, computed once.
 
-    ``nodes`` have the values that the search minimised, ``lineage`` are those that led to the returned model.
+    ``choose`` is the metric that the search minimises, ``nodes`` have its values, ``lineage`` are those that
+    led to the returned model.
     """
 
     def __init__(
@@ -56,26 +57,30 @@ class Models:
         predictions: Mapping[Path, NDArray[Any]],
         nodes: Mapping[Path, Node],
         lineage: Sequence[Node],
+        *,
+        choose: Metric,
     ) -> None:
-        self.metric, self.y, self.lineage = metric, y, lineage
+        self.metric, self.choose, self.y, self.lineage = metric, choose, y, lineage
         self._predictions = predictions
         best = self._finite(sorted(predictions, key=lambda path: nodes[path].value), _MOST)
         best = [path for path in best if not _behind(nodes[path], nodes[best[0]])]
         led = self._finite([node.path for node in lineage if node.path in predictions])
-        self.optimism = 0.0 if best and metric.contributions is not None else float("nan")
-        """Of the best node's score, expected from looking so often; NaN where it is not known."""
+        known = metric.contributions is not None and choose.contributions is not None
+        self.optimism = 0.0 if best and known else float("nan")
+        """Of the chosen node's score, expected from looking so often; NaN where it is not known."""
         self.scores: dict[Path, float] = {}
-        """Of the best nodes, and of those that led to the returned model where they make a curve."""
+        """Of nodes that might have been chosen; of those that led to the returned one if they are a curve."""
         self._terms: dict[Path, Floats] = {}
-        if metric.contributions is not None and len(best) > 1 and len(y) > 1:
-            terms, scores = terms_and_scores(metric, y, self._stacked(best))
-            self.optimism = optimism_of(metric, y, terms, scores)
-            self.scores = dict(zip(best, scores.tolist(), strict=True))
-            self._terms = dict(zip(best, terms, strict=True))
+        if known and len(best) > 1 and len(y) > 1:
+            again = chosen_again(metric, y, [predictions[path] for path in best], choose=choose)
+            self.optimism = again.optimism
+            chosen = [best[k] for k in again.places.tolist()]
+            self.scores = dict(zip(chosen, again.scores.tolist(), strict=True))
+            self._terms = dict(zip(chosen, again.terms, strict=True))
         others = [path for path in led if path not in self.scores]
         if others and len(led) >= _CURVE:
             # A metric of the user's may take its time, or fail: it is asked for no more than is needed.
-            scores = scores_of(metric, y, self._stacked(others))
+            scores = scores_of(metric, y, stacked([predictions[path] for path in others]))
             self.scores |= dict(zip(others, scores.tolist(), strict=True))
 
     def latest(self) -> dict[Path, NDArray[Any]]:
@@ -96,7 +101,7 @@ class Models:
         if self.metric.adds_up:
             new = [path for path in few if path not in self._terms]
             if new:
-                terms = terms_and_scores(self.metric, self.y, self._stacked(new))[0]
+                terms = terms_and_scores(self.metric, self.y, [self._predictions[path] for path in new])[0]
                 self._terms |= dict(zip(new, terms, strict=True))
             terms = np.array([self._terms[path] for path in few])
             if np.isfinite(terms).all():
@@ -108,9 +113,6 @@ class Models:
     def _finite(self, paths: Sequence[Path], most: int | None = None) -> list[Path]:
         """The first of these whose models predict numbers only; the others are not looked at."""
         return list(islice((path for path in paths if all_finite(self._predictions[path])), most))
-
-    def _stacked(self, paths: Sequence[Path]) -> Floats:
-        return stacked([self._predictions[path] for path in paths])
 
 
 def _behind(node: Node, best: Node) -> bool:
@@ -132,7 +134,7 @@ def looks(models: Models, nodes: Sequence[Node]) -> Looks:
     return Looks(made_up if isfinite(made_up) else None, notes)
 
 
-def advice(models: Models, choose: Metric, *, chooses: bool, noise: float) -> tuple[str, ...]:
+def advice(models: Models, *, chooses: bool, noise: float) -> tuple[str, ...]:
     """Whether more target rows or more budget promises more, by extrapolation.
 
     Rows, if choosing is all that they do (``chooses``): the score of what a quarter and a half of them
@@ -145,14 +147,14 @@ def advice(models: Models, choose: Metric, *, chooses: bool, noise: float) -> tu
             by_steps[total] = models.scores[node.path]
     return rows_or_budget(
         models.metric,
-        by_rows=_by_rows(models, choose) if chooses else None,
+        by_rows=_by_rows(models) if chooses else None,
         by_steps=by_steps if len(by_steps) >= _CURVE else None,
         rows=len(models.y),
         noise=noise,
     )
 
 
-def _by_rows(models: Models, choose: Metric) -> dict[float, float] | None:
+def _by_rows(models: Models) -> dict[float, float] | None:
     y = models.y
     if not _FEWEST <= len(y) <= _ROWS:
         return None
@@ -162,7 +164,7 @@ def _by_rows(models: Models, choose: Metric) -> dict[float, float] | None:
     paths, known, rng = list(latest), list(latest.values()), np.random.default_rng(0)
     half, quarter = len(y) // 2, len(y) // 4
     codes = np.unique(y, return_inverse=True)[1] if known[0].ndim == 2 else np.zeros(len(y), dtype=np.intp)
-    pick_by, present = Chooser(choose, y, known), int(codes.max()) + 1
+    pick_by, present = Chooser(models.choose, y, known), int(codes.max()) + 1
     choosing, held = list[NDArray[np.bool_]](), list[NDArray[np.bool_]]()
     for _ in range(_REPEATS):
         place = rng.permutation(len(y))

@@ -124,7 +124,7 @@ def _concluded(
     """What is left to say once everything is trained."""
     hull, mixture = _mixture(case)
     options, result = case.prepared.options, case.result
-    models = Models(case.metric, case.y, case.clean_predictions, case.clean, case.lineage)
+    models = Models(case.metric, case.y, case.clean_predictions, case.clean, case.lineage, choose=case.choose)
     told = looks(models, list(case.clean.values()))
     honest = isinstance(scored.score, ScoreInterval) and not scored.score.optimistic
     return make_verdict(
@@ -140,7 +140,6 @@ def _concluded(
         optimism=told.optimism if case.chooses else None,
         advice=advice(
             models,
-            case.choose,
             chooses=case.chooses and len(case.clean) == len(result.tree),
             noise=scored.noise,
         ),

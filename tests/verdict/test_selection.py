@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import ndtr
 
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.synthetic import synthetic
@@ -229,6 +230,36 @@ def test_expected_optimism_of_a_mean_and_of_none() -> None:
     assert np.isnan(
         expected_optimism(as_metric(lambda a, b: 0.0, classes=0, higher_is_better=True), y, alike)
     )
+
+
+def test_what_another_metric_chooses_has_less_to_gain_from_luck() -> None:
+    gained: dict[str, list[float]] = {"itself": [], "by loss": [], "truly": []}
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        y = np.append([0, 1], rng.integers(2, size=98))
+        odds = (2.0 * y - 1.0) * 0.7 + rng.normal(size=(20, 100))  # equal models, independent errors
+        odds *= rng.choice([0.5, 1.0, 2.0], size=(20, 1))  # of which a loss prefers some, an area none
+        p = 1.0 / (1.0 + np.exp(-odds))
+        stack = np.stack([1.0 - p, p], axis=2)
+        gained["itself"].append(expected_optimism(AUROC, y, stack))
+        gained["by loss"].append(expected_optimism(AUROC, y, stack, objective=LOG_LOSS))
+        best = min(stack, key=lambda each: LOG_LOSS(y, each))
+        gained["truly"].append(AUROC(y, best) - float(ndtr(0.7 * np.sqrt(2.0))))
+    means = {name: np.mean(found) for name, found in gained.items()}
+    assert means["by loss"] < 0.8 * means["itself"]
+    assert means["by loss"] == pytest.approx(means["truly"], abs=0.012)
+
+
+@pytest.mark.parametrize("metric", [AUROC, LOG_LOSS], ids=lambda metric: metric.name)
+def test_many_rows_vary_in_groups(metric, monkeypatch) -> None:
+    rng = np.random.default_rng(3)
+    y = rng.integers(2, size=6_000)
+    p = 1.0 / (1.0 + np.exp(-(2.0 * y - 1.0) * 0.5 - rng.normal(size=(12, 6_000))))
+    stack = np.stack([1.0 - p, p], axis=2)
+    grouped = expected_optimism(metric, y, stack)
+    monkeypatch.setattr(selection, "_GROUPS", 6_000)
+    assert grouped == pytest.approx(expected_optimism(metric, y, stack), rel=0.25)
+    assert grouped > 0.0
 
 
 def test_the_ladder_needs_more_than_a_standard_error() -> None:

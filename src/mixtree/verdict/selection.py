@@ -15,7 +15,6 @@ from scipy.special import ndtr, ndtri
 
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, InputError
-from mixtree.estimate.solve import root_of
 from mixtree.metrics import Metric, absent_classes
 from mixtree.verdict.intervals import ScoreInterval, honest_score
 from mixtree.verdict.resampling import Floats
@@ -31,7 +30,7 @@ MOST_HELD = 2_000
 _BINS = 10  # strata of a regression's targets
 _REPEATS = 10  # of splitting the rows: what another ten splits would change is a tenth of the score's error
 _DRAWS = 200
-_MANY = 30  # rows from which a resampled mean is taken to be normal
+_GROUPS = 4_000  # of rows that vary together, where there are more rows
 _BLOCK = 1 << 18  # numbers that are worth having as 64 bits at once: 2 MB
 
 
@@ -325,9 +324,7 @@ class Chooser:
         self._labels = labels.astype(np.intp) if models[0].ndim == 2 else labels
         self._terms: Floats | None = None
         if choose.contributions is not None and not choose.by_class and choose.adds_up:
-            some = max(1, _BLOCK // models[0].size)
-            parts = (stacked(models[start : start + some]) for start in range(0, len(models), some))
-            terms = np.concatenate([choose.contributions(self._labels, part) for part in parts])
+            terms = _terms_of(choose, self._labels, models)
             self._terms = terms if choose.higher_is_better else -terms
 
     @cached_property
@@ -348,6 +345,14 @@ class Chooser:
             # Straight to the metric's function: what it is given was checked before.
             found = np.array([self.metric.values(self._labels[part], self._stack[:, part]) for part in parts])
         return found if self.metric.higher_is_better else -found
+
+
+def _terms_of(metric: Metric, labels: NDArray[Any], models: Sequence[NDArray[Any]]) -> Floats:
+    """The rows' contributions (models, rows), of a few models at a time."""
+    assert metric.contributions is not None
+    some = max(1, _BLOCK // models[0].size)
+    parts = (stacked(models[start : start + some]) for start in range(0, len(models), some))
+    return np.concatenate([metric.contributions(labels, part) for part in parts])
 
 
 def scores_of_picked(
@@ -406,67 +411,101 @@ def optimism(queries: int, rows: int, *, spread: float = 1.0) -> float:
 
 
 def expected_optimism(
-    metric: Metric, y: ArrayLike, predictions: Sequence[ArrayLike] | Floats, *, seed: int = 0
+    metric: Metric,
+    y: ArrayLike,
+    predictions: Sequence[ArrayLike] | Floats,
+    *,
+    objective: Metric | None = None,
+    seed: int = 0,
 ) -> float:
-    """The optimism of choosing the best of these models on these rows, by choosing again on resampled rows.
+    """The optimism of choosing one of these models on these rows, by choosing again on resampled rows.
 
-    In a resample the winner's score there less its score on all rows is what the choice made up. NaN for a
+    In a resample the winner's score there less its score on all rows is what the choice made up. The metric
+    itself chooses, or ``objective``: where that is a loss, an area has less to gain from luck. NaN for a
     metric whose rows' contributions are not known: use :func:`cross_fitted`.
     """
-    stack, labels = np.asarray(predictions, dtype=np.float64), np.asarray(y)
-    if metric.contributions is None or not len(stack):
+    labels, choose = np.asarray(y), objective or metric
+    models = [each for each in map(np.asarray, predictions) if all_finite(each)]
+    if metric.contributions is None or choose.contributions is None or not len(predictions):
         return float("nan")
-    stack = stack[np.isfinite(stack.reshape(len(stack), -1)).all(axis=1)]
-    if len(stack) < 2 or len(labels) < 2:
-        return 0.0 if len(stack) else float("nan")
-    return optimism_of(metric, labels, *terms_and_scores(metric, labels, stack), seed=seed)
+    if len(models) < 2 or len(labels) < 2:
+        return 0.0 if models else float("nan")
+    return chosen_again(metric, labels, models, choose=choose, seed=seed).optimism
 
 
-def terms_and_scores(metric: Metric, labels: NDArray[Any], stack: Floats) -> tuple[Floats, Floats]:
+def terms_and_scores(
+    metric: Metric, labels: NDArray[Any], models: Sequence[NDArray[Any]]
+) -> tuple[Floats, Floats]:
     """The rows' contributions (models, rows) and the scores of models with finite predictions."""
-    assert metric.contributions is not None
-    known = labels.astype(np.intp) if stack.ndim == 3 else labels
-    terms = metric.contributions(known, stack)
+    known = labels.astype(np.intp) if models[0].ndim == 2 else labels
+    terms = _terms_of(metric, known, models)
     scores = metric.from_terms(known, terms)
-    return terms, scores_of(metric, labels, stack) if scores is None else scores
+    return terms, scores_of(metric, labels, stacked(models)) if scores is None else scores
 
 
-def optimism_of(
-    metric: Metric, labels: NDArray[Any], terms: Floats, scores: Floats, *, seed: int = 0
-) -> float:
-    """The expected optimism of several models whose rows' contributions and scores are known."""
-    better = 1.0 if metric.higher_is_better else -1.0
-    seen = better * scores
-    rng = np.random.default_rng(seed)
-    moved = np.zeros((_DRAWS, len(terms)))
-    strata = labels if metric.by_class else np.zeros(len(labels), dtype=np.intp)
-    sizes = np.unique(strata, return_counts=True)[1]
-    small = sizes <= max(_MANY, len(terms))
-    few = np.repeat(small, sizes)  # of the rows, class by class
-    of_class = np.repeat(np.arange(len(sizes)), sizes)
-    gaps = terms[:, strata.argsort(kind="stable")]
-    means = np.add.reduceat(gaps, sizes.cumsum() - sizes, axis=1) / sizes
-    gaps = (gaps - means[:, of_class]) * (better / sizes[of_class])
-    if few.any():
-        moved += _resampled(gaps[:, few], sizes[small], rng)
-    if not few.all():  # means of so many rows are normal, and models are fewer than rows
-        many = gaps[:, ~few] if few.any() else gaps
-        moved += rng.standard_normal(moved.shape) @ root_of(many @ many.T).T
+@dataclass(frozen=True, eq=False, slots=True)
+class ChosenAgain:
+    """The expected optimism; the models that other rows might have chosen, their rows' terms and scores."""
+
+    optimism: float
+    places: NDArray[np.intp]
+    terms: Floats
+    scores: Floats
+
+
+def chosen_again(
+    metric: Metric,
+    labels: NDArray[Any],
+    models: Sequence[NDArray[Any]],
+    *,
+    choose: Metric,
+    seed: int = 0,
+) -> ChosenAgain:
+    """What choosing by ``choose`` on resampled rows makes up of the metric, of two and more models.
+
+    Scored are only those that some resample chooses: of areas of many classes that takes most of the time.
+    """
+    terms, scores = terms_and_scores(choose, labels, models)
+    resampled = _Resamples(labels, np.random.default_rng(seed))
+    seen = scores if choose.higher_is_better else -scores
+    moved = resampled.moves(choose, terms)
     # The scores lie further apart than the truth does, by the noise in them: pull them together by as much.
     apart, noise = float(seen.var()), float(moved.var(axis=1).mean())
     share = np.sqrt(max(0.0, 1.0 - noise / apart)) if apart > 0.0 else 0.0
     true = seen.mean() + share * (seen - seen.mean())
-    winners = (true + moved).argmax(axis=1)
-    return float(np.maximum(moved[np.arange(_DRAWS), winners].mean(), 0.0))
+    winners, place = np.unique((true + moved).argmax(axis=1), return_inverse=True)
+    if choose == metric:
+        terms, scores = terms[winners], scores[winners]
+    else:
+        terms, scores = terms_and_scores(metric, labels, [models[k] for k in winners.tolist()])
+    made_up = resampled.moves(metric, terms)[np.arange(_DRAWS), place].mean()
+    return ChosenAgain(float(np.maximum(made_up, 0.0)), winners, terms, scores)
 
 
-def _resampled(gaps: Floats, sizes: NDArray[np.intp], rng: np.random.Generator) -> Floats:
-    """Sums (draws, models) of as many rows per class as there are, drawn from the class with replacement."""
-    size, begin = np.repeat(sizes, sizes), np.repeat(sizes.cumsum() - sizes, sizes)
-    rows = begin + (rng.random((_DRAWS, len(size))) * size).astype(np.intp)
-    rows += np.arange(0, rows.size, len(size))[:, None]
-    counts = np.bincount(rows.ravel(), minlength=rows.size).reshape(rows.shape)
-    return np.asarray(counts.astype(np.float64) @ gaps.T)
+class _Resamples:
+    """Other draws of the rows: in each of them a row is there twice or not at all, by the toss of a coin.
+
+    Means over the rows scatter as much as those of rows that are drawn with replacement.
+    """
+
+    def __init__(self, labels: NDArray[Any], rng: np.random.Generator) -> None:
+        self._labels, rows = labels, len(labels)
+        groups = min(rows, _GROUPS)
+        self._order = rng.permutation(rows) if groups < rows else None
+        self._starts = np.arange(groups) * rows // groups
+        self._signs = 2.0 * rng.integers(2, size=(_DRAWS, groups), dtype=np.int8) - 1.0
+
+    def moves(self, metric: Metric, terms: Floats) -> Floats:
+        """By how much (draws, models) the models' scores there are better than on the rows themselves."""
+        if metric.by_class:
+            _, codes, counts = np.unique(self._labels, return_inverse=True, return_counts=True)
+            of_class = np.divide(codes == np.arange(len(counts))[:, None], counts[:, None])
+            gaps = (terms - (terms @ of_class.T)[:, codes]) / counts[codes]
+        else:
+            gaps = (terms - terms.mean(axis=1, keepdims=True)) / len(self._labels)
+        if self._order is not None:
+            gaps = np.add.reduceat(gaps[:, self._order], self._starts, axis=1)
+        return np.asarray(self._signs @ (gaps if metric.higher_is_better else -gaps).T)
 
 
 def climbs(metric: Metric, y: ArrayLike, new: ArrayLike, best: ArrayLike, *, errors: float = 1.0) -> bool:
