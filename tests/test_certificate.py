@@ -181,6 +181,10 @@ def test_delaunay_is_named():
         ({(index,): Node((index,), np.array(each), 10, 1.0 - index)
           for index, each in enumerate(([0.2, 0.8], [0.5, 0.5], [0.9, 0.1]))},
          2, "3 mixtures were tried", None),
+        ({(index,): Node((index,), np.array(each), 10, 1.0, phase=phase)
+          for index, (each, phase) in enumerate((([0.2, 0.8, 0.0], "race"), ([0.5, 0.5, 0.0], "race"),
+                                                 ([0.0, 0.0, 1.0], "target folds")))},
+         3, "2 mixtures were tried", None),  # the target's own rows are none
         ({path: replace(node, value=inf) for path, node in full_tree(lambda h: 1.0, depth=2).items()},
          3, "every model diverged", None),
         ({path: replace(node, value=inf if path else 1.0)

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mixtree.bounds import default_rho
 from mixtree.errors import InputError
+from mixtree.policies import TARGET_PHASES
 from mixtree.theory import near_optimality
 from mixtree.tree import Node, Path
 
@@ -193,7 +194,8 @@ def _without_cells(tree: Mapping[Path, Node], best: Path | None, *, sources: int
     """What to say of a run that cut no cells."""
     finite = {path: node for path, node in tree.items() if not node.diverged}
     returned = _returned(tree, finite, best)
-    mixtures = len({node.mixture.tobytes() for node in finite.values()})
+    # The target's own rows, which a policy may train on last, are no mixture of the sources.
+    mixtures = len({node.mixture.tobytes() for node in finite.values() if node.phase not in TARGET_PHASES})
     if not tree:
         return _silent("No certificate: nothing was tried yet.", None)
     if not finite:
@@ -202,7 +204,7 @@ def _without_cells(tree: Mapping[Path, Node], best: Path | None, *, sources: int
         return _silent(
             "There is one source and so one mixture: no other could be better.", returned, bound=0.0
         )
-    if mixtures == 1:
+    if mixtures <= 1:
         words = "one mixture was tried (a fixed one, or a budget that bought one model)"
     else:
         words = f"{mixtures} mixtures were tried, but no cell of the simplex was cut into smaller ones"
