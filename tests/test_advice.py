@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mixtree import advice as advice_module
 from mixtree.advice import Models, advice, looks
 from mixtree.metrics import ACCURACY, AUROC, LOG_LOSS, Metric, as_metric
 from mixtree.tree import Node
+from mixtree.verdict import expected_optimism
 
 
 def models(count: int, skill: list[float], rows: int = 200):
@@ -105,6 +107,31 @@ def test_a_model_far_behind_was_not_beaten_by_luck():
     # Without a standard error nobody knows what is far.
     unsure = [replace(node, standard_error=float("nan")) for node in nodes]
     assert looks(models_of(AUROC, y, predictions, unsure), nodes).optimism != near.optimism
+
+
+def test_the_search_s_own_objective_chooses():
+    y, predictions, nodes = models(12, [0.5] * 12)
+    odds = np.array([0.3, 1.0, 3.0] * 4)  # the same rankings, but other losses
+    told = {path: _sharper(each, by) for (path, each), by in zip(predictions.items(), odds, strict=True)}
+    stack = list(told.values())
+    same = _alike(told, nodes)
+    found = Models(AUROC, y, told, same, nodes, choose=LOG_LOSS).optimism
+    assert found == expected_optimism(AUROC, y, stack, objective=LOG_LOSS)
+    assert found != expected_optimism(AUROC, y, stack)
+    assert Models(AUROC, y, told, same, nodes, choose=AUROC).optimism == expected_optimism(AUROC, y, stack)
+
+
+def _sharper(predictions, by):
+    power = predictions**by
+    return power / power.sum(axis=1, keepdims=True)
+
+
+def test_of_many_models_the_latest_are_looked_at(monkeypatch):
+    monkeypatch.setattr(advice_module, "_MOST", 3)
+    y, predictions, nodes = models(6, [0.5] * 6)
+    broken = predictions | {(0,) * 4: np.full((len(y), 2), np.nan)}
+    found = models_of(AUROC, y, broken, nodes).latest()
+    assert list(found) == [(0,) * 2, (0,) * 3, (0,) * 5]
 
 
 def test_models_of_the_same_value_stay_in_their_order():

@@ -64,7 +64,8 @@ def test_a_lineage_is_what_the_model_was_trained_on() -> None:
 def test_steps_behind_a_model_are_those_of_its_lineage() -> None:
     for root in (True, False):  # one that was trained, or never
         tree = Tree()
-        for number, path in enumerate(((), (0,), (1,), (0, 1), (0, 1, 0), (1, 0))[not root :]):
+        paths = ((), (0,), (1,), (0, 1), (0, 1, 0), (1, 0))[not root :]
+        for number, path in enumerate((*paths[3:], *paths[:3])):  # an earlier run's models come first
             tree.add(replace(node(path), steps=10**number))
         steps = tree.steps_behind
         assert steps == {path: sum(each.steps for each in tree.lineage(path)) for path in tree}

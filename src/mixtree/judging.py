@@ -279,14 +279,12 @@ def _chosen_on(models: Models, case: _Case) -> ScoreInterval | None:
 
 def untouched(tree: Tree, sources: int) -> dict[Path, Node]:
     """The nodes whose models, and those they continue, never drew a row of the target."""
-    clean: dict[Path, Node] = {}
     touched: set[Path] = set()
-    for path, node in tree.items():
-        if path[:-1] in touched or (len(node.mixture) > sources and np.any(node.mixture[sources:] > 0)):
+    for path in sorted(tree, key=len):  # a model that an earlier run left may stand before its parent
+        mixture = tree[path].mixture
+        if path[:-1] in touched or (len(mixture) > sources and np.any(mixture[sources:] > 0)):
             touched.add(path)
-        else:
-            clean[path] = node
-    return clean
+    return {path: node for path, node in tree.items() if path not in touched}
 
 
 # -------------------------------------------------------------------------------------------------- the score

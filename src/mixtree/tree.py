@@ -57,8 +57,8 @@ class Tree(dict[Path, Node]):
     def steps_behind(self) -> dict[Path, int]:
         """Of every node, the steps that its model has taken since it was a new one."""
         taken: dict[Path, int] = {}
-        for path, node in self.items():  # a model's parent was evaluated before it
-            taken[path] = node.steps + (taken.get(path[:-1], 0) if path else 0)
+        for path in sorted(self, key=len):  # a model that an earlier run left may stand before its parent
+            taken[path] = self[path].steps + (taken.get(path[:-1], 0) if path else 0)
         return taken
 
     def lineage(self, path: Path) -> list[Node]:

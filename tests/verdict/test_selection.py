@@ -24,7 +24,14 @@ from mixtree.verdict import (
     paired_difference,
     selection,
 )
-from mixtree.verdict.selection import Chooser, all_finite, label_folds, scores_by_terms, scores_of_picked
+from mixtree.verdict.selection import (
+    Chooser,
+    all_finite,
+    label_folds,
+    scores_by_terms,
+    scores_of_picked,
+    terms_and_scores,
+)
 
 
 def with_validation(y: np.ndarray, classes: int) -> Sources:
@@ -250,6 +257,59 @@ def test_what_another_metric_chooses_has_less_to_gain_from_luck() -> None:
     assert means["by loss"] == pytest.approx(means["truly"], abs=0.012)
 
 
+@pytest.mark.parametrize("metric", [AUROC, LOG_LOSS, ACCURACY], ids=lambda metric: metric.name)
+@pytest.mark.parametrize("groups", [900, 400])
+def test_scores_move_as_much_as_their_standard_errors_say(metric, groups, monkeypatch) -> None:
+    monkeypatch.setattr(selection, "_GROUPS", groups)
+    monkeypatch.setattr(selection, "_DRAWS", 20_000)
+    rng = np.random.default_rng(5)
+    y = np.repeat([0, 1], [850, 50])  # sorted, and few of one class
+    p = 1.0 / (1.0 + np.exp(-(2.0 * y - 1.0) * 0.8 - rng.normal(size=(3, 900))))
+    stack = np.stack([1.0 - p, p], axis=2)
+    terms = terms_and_scores(metric, y, stack)[0]
+    labels = y if metric is not AUROC else np.array([3, 7])[y]
+    moves = selection._Resamples(labels, rng).moves(metric, terms)
+    assert moves.mean(axis=0) == pytest.approx(0.0, abs=1e-12 if metric.by_class else 1e-3)
+    assert moves.std(axis=0) == pytest.approx(metric.standard_errors(y, stack), rel=0.12)
+    for model in range(3):  # whoever gains from a row that is there twice is better there
+        twice = terms[model] > terms[model].mean()
+        sign = 1.0 if metric.higher_is_better else -1.0
+        resampled = selection._Resamples(labels, rng)
+        resampled._order, resampled._signs = None, np.where(twice, 1.0, -1.0)[None]
+        resampled._total = np.array([2.0 * twice.mean()])
+        moved = resampled.moves(metric, terms)[0, model]
+        assert sign * moved >= -1e-12
+        if metric is not AUROC:
+            assert moved == pytest.approx(sign * (terms[model, twice].mean() - terms[model].mean()))
+
+
+def test_a_model_that_errs_once_does_not_make_the_others_alike() -> None:
+    rng = np.random.default_rng(0)
+    y = np.append([0, 1], rng.integers(2, size=198))
+    skill = np.linspace(0.2, 1.5, 20)[:, None]
+    p = 1.0 / (1.0 + np.exp(-skill * (2.0 * y - 1.0) - 0.3 * rng.normal(size=(20, 200))))
+    p = np.vstack([p, np.where(np.arange(200) == 7, 1e-300 if y[7] else 1.0, p[10])])
+    stack = np.stack([1.0 - p, p], axis=2)
+    without, given = (expected_optimism(AUROC, y, some, objective=LOG_LOSS) for some in (stack[:20], stack))
+    assert given <= 1.5 * without + 1e-4
+
+
+def test_an_objective_that_is_no_number_leaves_the_optimism_unknown() -> None:
+    rng = np.random.default_rng(1)
+    y = rng.normal(size=50)
+    for model in (0, 1):
+        models = y + rng.normal(size=(5, 50))
+        models[model, 0] = 1e200
+        assert np.isnan(expected_optimism(MAE, y, models, objective=SQUARED_LOSS))
+    for unit in (1e-120, 1e100):
+        models = y + rng.normal(size=(5, 50))
+        plain = expected_optimism(RMSE, y, models, objective=SQUARED_LOSS)
+        assert expected_optimism(RMSE, y * unit, models * unit, objective=SQUARED_LOSS) == pytest.approx(
+            plain * unit, rel=1e-6
+        )
+    assert expected_optimism(MAE, y, np.array([y + 1.0] * 5)) == pytest.approx(0.0, abs=1e-12)
+
+
 @pytest.mark.parametrize("metric", [AUROC, LOG_LOSS], ids=lambda metric: metric.name)
 def test_many_rows_vary_in_groups(metric, monkeypatch) -> None:
     rng = np.random.default_rng(3)
@@ -312,12 +372,15 @@ def test_many_models_choose_as_they_are_stored(metric, monkeypatch):
         y, stored = rng.standard_normal(60), list(rng.standard_normal((9, 60)).astype(np.float32))
     else:
         y, p = np.append([0, 0, 1, 1], rng.integers(2, size=56)), rng.random((9, 60)).astype(np.float32)
-        p[0, :5] = 0.0  # the loss of a sure mistake is that of 64 bits
+        p[0, :5] = 0.0  # the loss of a sure mistake is that of 32 bits, as in the search
         stored = list(np.stack([1.0 - p, p], axis=2))
-    stack, parts = np.array(stored, dtype=np.float64), rng.random((7, 60)) < 0.7
-    expected = Chooser(metric, y, stack).scores(parts)
+    stack, parts = np.array(stored), rng.random((7, 60)) < 0.7
+    better = 1.0 if metric.higher_is_better else -1.0
+    expected = np.array([[better * metric(y[part], each[part]) for each in stack] for part in parts])
     monkeypatch.setattr(selection, "_BLOCK", stack[0].size * 2)
-    assert Chooser(metric, y, stored).scores(parts).tolist() == expected.tolist()
+    chooser = Chooser(metric, y, stored)
+    assert chooser.scores(parts) == pytest.approx(expected, rel=1e-6)
+    assert chooser(parts[0]) == expected[0].argmax() == Chooser(metric, y, stack)(np.flatnonzero(parts[0]))
     whole, kept = (cross_fitted(metric, y, dict(enumerate(given))) for given in (stack, stored))
     assert kept == whole
 
@@ -328,6 +391,10 @@ def test_models_that_predict_numbers_only():
     for wrong in (np.nan, np.inf, -np.inf):
         assert not all_finite(np.array([1.0, wrong, 2.0]))
     assert not all_finite(np.array([np.inf, -np.inf]))
+    told = {0: np.arange(8.0), 1: [None] * 8, 2: np.array([np.nan] * 8, dtype=object), 3: np.arange(8)}
+    found = cross_fitted(MAE, np.arange(8.0) + 0.1, told)
+    assert (found.value, found.queries) == (pytest.approx(0.1), 4)
+    assert expected_optimism(MAE, np.arange(8.0), list(told.values())) == 0.0
 
 
 @pytest.mark.parametrize("objective", [SQUARED_LOSS, RMSE])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import isfinite
 from typing import Any
 
@@ -30,6 +29,7 @@ MOST_HELD = 2_000
 _BINS = 10  # strata of a regression's targets
 _REPEATS = 10  # of splitting the rows: what another ten splits would change is a tenth of the score's error
 _DRAWS = 200
+_UNUSUAL = 3.0  # times as noisy as the median model
 _GROUPS = 4_000  # of rows that vary together, where there are more rows
 _BLOCK = 1 << 18  # numbers that are worth having as 64 bits at once: 2 MB
 
@@ -150,7 +150,7 @@ def cross_fitted(
     labels = np.asarray(y)
     choose = objective or metric
     names = [name for name in predictions if values is None or isfinite(values.get(name, np.nan))]
-    known = {name: np.asarray(predictions[name]) for name in names}
+    known = {name: _numbers(predictions[name]) for name in names}
     known = {name: each for name, each in known.items() if all_finite(each)}
     names, models = list(known), list(known.values())
     if not names:
@@ -209,7 +209,7 @@ def _best(
 ) -> Any:
     if values is not None:
         return min(names, key=lambda name: values[name])
-    return names[_winner(choose, labels, stacked(models))]
+    return names[Chooser(choose, labels, models)(np.arange(len(labels)))]
 
 
 def _fold_scores(
@@ -291,6 +291,12 @@ def out_of_fold(
     return out
 
 
+def _numbers(predictions: ArrayLike) -> NDArray[Any]:
+    """What a model predicts, as it is stored if those are numbers."""
+    given = np.asarray(predictions)
+    return given if given.dtype.kind in "fiub" else given.astype(np.float64)
+
+
 def all_finite(predictions: NDArray[Any]) -> bool:
     """Whether a model predicts numbers only. Their sum tells, unless it overflows."""
     with np.errstate(all="ignore"):
@@ -308,15 +314,10 @@ def scores_of(metric: Metric, labels: NDArray[Any], stack: Floats) -> Floats:
         return metric.batch(labels, stack)
 
 
-def _winner(choose: Metric, labels: NDArray[Any], stack: Floats) -> int:
-    scores = scores_of(choose, labels, stack)
-    return int(np.argmax(scores) if choose.higher_is_better else np.argmin(scores))
-
-
 class Chooser:
     """Says which model some of the rows choose; means over rows are not computed from scratch every time.
 
-    Thousands of models' predictions stay as they are, of 32 bits mostly: only a few at a time are made 64.
+    Thousands of models' predictions stay as they are, of 32 bits mostly: only a few are looked at at a time.
     """
 
     def __init__(self, choose: Metric, labels: NDArray[Any], models: Sequence[NDArray[Any]]) -> None:
@@ -327,32 +328,45 @@ class Chooser:
             terms = _terms_of(choose, self._labels, models)
             self._terms = terms if choose.higher_is_better else -terms
 
-    @cached_property
-    def _stack(self) -> Floats:
-        return stacked(self._models)
-
     def __call__(self, rows: NDArray[Any]) -> int:
         """The number of the model that does best on these rows (positions or flags)."""
         if self._terms is not None:
             return int(self._terms[:, rows].mean(axis=1).argmax())
-        return _winner(self.metric, self._labels[rows], self._stack[:, rows])
+        return int(self._scores([rows])[0].argmax())
 
     def scores(self, parts: NDArray[np.bool_]) -> Floats:
         """How the models (columns) do on parts of the rows, one line of flags each; higher is better."""
         if self._terms is not None:
             return np.asarray(parts @ self._terms.T / parts.sum(axis=1, keepdims=True))
+        return self._scores(list(parts))
+
+    def _scores(self, parts: list[NDArray[Any]]) -> Floats:
         with absent_classes():
             # Straight to the metric's function: what it is given was checked before.
-            found = np.array([self.metric.values(self._labels[part], self._stack[:, part]) for part in parts])
-        return found if self.metric.higher_is_better else -found
+            found = [
+                [self.metric.values(self._labels[part], some[:, part]) for part in parts]
+                for some in map(stacked, _blocks(self._models))
+            ]
+        scores = np.concatenate([np.array(each) for each in found], axis=1)
+        return scores if self.metric.higher_is_better else -scores
+
+
+def _blocks(models: Sequence[NDArray[Any]]) -> Iterator[Sequence[NDArray[Any]]]:
+    """A few models at a time."""
+    some = max(1, _BLOCK // models[0].size)
+    return (models[start : start + some] for start in range(0, len(models), some))
 
 
 def _terms_of(metric: Metric, labels: NDArray[Any], models: Sequence[NDArray[Any]]) -> Floats:
-    """The rows' contributions (models, rows), of a few models at a time."""
+    """The rows' contributions (models, rows).
+
+    By predictions as they are stored, as the search computed its values: what a loss makes of a probability
+    of 0 depends on their bits.
+    """
     assert metric.contributions is not None
-    some = max(1, _BLOCK // models[0].size)
-    parts = (stacked(models[start : start + some]) for start in range(0, len(models), some))
-    return np.concatenate([metric.contributions(labels, part) for part in parts])
+    parts = (np.asarray(some) for some in _blocks(models))
+    floats = (part if part.dtype.kind == "f" else part.astype(np.float64) for part in parts)
+    return np.concatenate([metric.contributions(labels, part) for part in floats])
 
 
 def scores_of_picked(
@@ -421,11 +435,11 @@ def expected_optimism(
     """The optimism of choosing one of these models on these rows, by choosing again on resampled rows.
 
     In a resample the winner's score there less its score on all rows is what the choice made up. The metric
-    itself chooses, or ``objective``: where that is a loss, an area has less to gain from luck. NaN for a
-    metric whose rows' contributions are not known: use :func:`cross_fitted`.
+    itself chooses, or ``objective``. NaN for a metric whose rows' contributions are not known: use
+    :func:`cross_fitted`.
     """
     labels, choose = np.asarray(y), objective or metric
-    models = [each for each in map(np.asarray, predictions) if all_finite(each)]
+    models = [each for each in map(_numbers, predictions) if all_finite(each)]
     if metric.contributions is None or choose.contributions is None or not len(predictions):
         return float("nan")
     if len(models) < 2 or len(labels) < 2:
@@ -467,12 +481,10 @@ def chosen_again(
     """
     terms, scores = terms_and_scores(choose, labels, models)
     resampled = _Resamples(labels, np.random.default_rng(seed))
-    seen = scores if choose.higher_is_better else -scores
-    moved = resampled.moves(choose, terms)
-    # The scores lie further apart than the truth does, by the noise in them: pull them together by as much.
-    apart, noise = float(seen.var()), float(moved.var(axis=1).mean())
-    share = np.sqrt(max(0.0, 1.0 - noise / apart)) if apart > 0.0 else 0.0
-    true = seen.mean() + share * (seen - seen.mean())
+    seen, moved = scores if choose.higher_is_better else -scores, resampled.moves(choose, terms)
+    if not (np.isfinite(seen).all() and np.isfinite(moved).all()):
+        return ChosenAgain(np.nan, np.empty(0, dtype=np.intp), terms[:0], scores[:0])
+    true, moved = _pulled_together(seen, moved)
     winners, place = np.unique((true + moved).argmax(axis=1), return_inverse=True)
     if choose == metric:
         terms, scores = terms[winners], scores[winners]
@@ -480,6 +492,22 @@ def chosen_again(
         terms, scores = terms_and_scores(metric, labels, [models[k] for k in winners.tolist()])
     made_up = resampled.moves(metric, terms)[np.arange(_DRAWS), place].mean()
     return ChosenAgain(float(np.maximum(made_up, 0.0)), winners, terms, scores)
+
+
+def _pulled_together(seen: Floats, moved: Floats) -> tuple[Floats, Floats]:
+    """What the scores may truly be, and how they move, in units of their own; higher is better.
+
+    They lie further apart than the truth does, by the noise in them, and are pulled together by as much. A
+    model whose score hangs on a row or two (a sure mistake) does not say how noisy the others are, and stays.
+    """
+    unit = max(float(np.abs(seen).max()), float(np.abs(moved).max())) or 1.0  # else squares may vanish
+    seen, moved = seen / unit, moved / unit
+    own = moved.std(axis=0)
+    usual = own <= _UNUSUAL * np.median(own)
+    middle, apart = seen[usual].mean(), seen[usual].var()
+    noise = moved[:, usual].var(axis=1).mean()
+    share = np.sqrt(max(0.0, 1.0 - noise / apart)) if apart > 0.0 else 0.0
+    return np.where(usual, middle + share * (seen - middle), seen), moved
 
 
 class _Resamples:
@@ -493,19 +521,24 @@ class _Resamples:
         groups = min(rows, _GROUPS)
         self._order = rng.permutation(rows) if groups < rows else None
         self._starts = np.arange(groups) * rows // groups
-        self._signs = 2.0 * rng.integers(2, size=(_DRAWS, groups), dtype=np.int8) - 1.0
+        signs = 2.0 * rng.integers(2, size=(_DRAWS // 2, groups), dtype=np.int8) - 1.0
+        # Each beside its contrary: over all draws a row is there once, and nobody gains without a choice.
+        self._signs = np.concatenate([signs, -signs])
+        sizes = np.diff(self._starts, append=rows)
+        self._total = np.maximum(1.0 + self._signs @ sizes / rows, 1.0 / rows)  # rows, as a share of all
 
     def moves(self, metric: Metric, terms: Floats) -> Floats:
         """By how much (draws, models) the models' scores there are better than on the rows themselves."""
-        if metric.by_class:
-            _, codes, counts = np.unique(self._labels, return_inverse=True, return_counts=True)
-            of_class = np.divide(codes == np.arange(len(counts))[:, None], counts[:, None])
-            gaps = (terms - (terms @ of_class.T)[:, codes]) / counts[codes]
-        else:
-            gaps = (terms - terms.mean(axis=1, keepdims=True)) / len(self._labels)
-        if self._order is not None:
-            gaps = np.add.reduceat(gaps[:, self._order], self._starts, axis=1)
-        return np.asarray(self._signs @ (gaps if metric.higher_is_better else -gaps).T)
+        labels = self._labels if metric.by_class else np.zeros(len(self._labels))
+        _, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        with np.errstate(over="ignore", invalid="ignore"):  # of models that are too bad
+            sums = np.add.reduceat(terms[:, codes.argsort(kind="stable")], counts.cumsum() - counts, axis=1)
+            gaps = (terms - (sums / counts)[:, codes]) / counts[codes]
+            if self._order is not None:
+                gaps = np.add.reduceat(gaps[:, self._order], self._starts, axis=1)
+            moved = self._signs @ (gaps if metric.higher_is_better else -gaps).T
+        # A mean is of the rows that are there; areas, within classes, are taken to first order.
+        return moved if metric.by_class else moved / self._total[:, None]
 
 
 def climbs(metric: Metric, y: ArrayLike, new: ArrayLike, best: ArrayLike, *, errors: float = 1.0) -> bool:
