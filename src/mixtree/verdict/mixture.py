@@ -155,7 +155,12 @@ def _notes(
                 f"{widest} has {least:.2f} to {most:.2f}"
             )
     for group in together:
-        notes.append(f"{_listed(group)} are interchangeable: these rows know their sum, not the split")
+        if len(group) == len(rows):  # their sum is 1, whatever the rows are
+            notes.append(
+                "all sources are interchangeable, as far as these rows can tell: their split is not known"
+            )
+        else:
+            notes.append(f"{_listed(group)} are interchangeable: these rows know their sum, not the split")
     if explained is False:  # what a source weighs in the nearest mixture says nothing about its worth then
         return tuple(notes)
     # Of a target that may be no mixture of the sources a weight says nothing for sure.
