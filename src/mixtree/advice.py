@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from mixtree.metrics import Metric
 from mixtree.tree import Node, Path
 from mixtree.verdict import ladder, rows_or_budget
-from mixtree.verdict.selection import (
+from mixtree.verdict.choosing import (
     Chooser,
     all_finite,
-    chosen_again,
     scores_by_terms,
     scores_of,
     scores_of_picked,
     stacked,
     terms_and_scores,
 )
+from mixtree.verdict.luck import chosen_again
 
 Floats = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ from mixtree.errors import InputError
 from mixtree.search import Search, TreeSearch, Trial, as_node
 from mixtree.trainer import Evaluation
 from mixtree.tree import Node, Path, Tree
-from mixtree.verdict.selection import Outlook, outlook
+from mixtree.verdict.luck import Outlook, outlook
 
 
 def stop_early(search: Search) -> EarlyStop:

@@ -8,6 +8,7 @@ from mixtree.verdict.intervals import (
     honest_score,
     paired_difference,
 )
+from mixtree.verdict.luck import Outlook, climbs, expected_optimism, ladder, optimism, outlook
 from mixtree.verdict.mixture import (
     MixtureUncertainty,
     Weight,
@@ -16,19 +17,7 @@ from mixtree.verdict.mixture import (
     mixture_uncertainty,
     shapley,
 )
-from mixtree.verdict.selection import (
-    CrossFit,
-    Outlook,
-    climbs,
-    cross_fitted,
-    expected_optimism,
-    holdout,
-    label_folds,
-    ladder,
-    optimism,
-    out_of_fold,
-    outlook,
-)
+from mixtree.verdict.selection import CrossFit, cross_fitted, holdout, label_folds, out_of_fold
 from mixtree.verdict.words import (
     Curve,
     Verdict,
