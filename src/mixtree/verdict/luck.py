@@ -1,4 +1,4 @@
-"""What looking often at the same rows makes up, whether a new best is more than luck, when to stop looking."""
+"""What looking often at the same rows makes up, whether a new best is more than luck, when to stop."""
 
 from __future__ import annotations
 
