@@ -48,7 +48,7 @@ class Chooser:
         self._labels = labels.astype(np.intp) if models[0].ndim == 2 else labels
         self._terms: Floats | None = None
         if choose.contributions is not None and not choose.by_class and choose.adds_up:
-            terms = terms_of(choose, self._labels, models)
+            terms = _terms_of(choose, self._labels, models)
             self._terms = terms if choose.higher_is_better else -terms
 
     def __call__(self, rows: NDArray[Any]) -> int:
@@ -80,7 +80,7 @@ def _blocks(models: Sequence[NDArray[Any]]) -> Iterator[Sequence[NDArray[Any]]]:
     return (models[start : start + some] for start in range(0, len(models), some))
 
 
-def terms_of(metric: Metric, labels: NDArray[Any], models: Sequence[NDArray[Any]]) -> Floats:
+def _terms_of(metric: Metric, labels: NDArray[Any], models: Sequence[NDArray[Any]]) -> Floats:
     """The rows' contributions (models, rows).
 
     By predictions as they are stored, as the search computed its values: what a loss makes of a probability
@@ -132,6 +132,6 @@ def terms_and_scores(
 ) -> tuple[Floats, Floats]:
     """The rows' contributions (models, rows) and the scores of models with finite predictions."""
     known = labels.astype(np.intp) if models[0].ndim == 2 else labels
-    terms = terms_of(metric, known, models)
+    terms = _terms_of(metric, known, models)
     scores = metric.from_terms(known, terms)
     return terms, scores_of(metric, labels, stacked(models)) if scores is None else scores
