@@ -126,6 +126,16 @@ def _sharper(predictions, by):
     return power / power.sum(axis=1, keepdims=True)
 
 
+def test_a_sure_mistake_costs_the_same_in_every_score_of_a_curve():
+    y, predictions, nodes = models(6, [0.1, 0.2, 0.3, 0.5, 0.8, 1.0])
+    told = {path: each.astype(np.float32) for path, each in predictions.items()}
+    for each in told.values():
+        each[0] = np.eye(2)[1 - y[0]]  # a probability of 0, of which 32 bits make less than 64
+    known = {node.path: replace(node, value=LOG_LOSS(y, told[node.path])) for node in nodes}
+    found = Models(LOG_LOSS, y, told, known, nodes, choose=LOG_LOSS).scores
+    assert found == pytest.approx({path: node.value for path, node in known.items()})
+
+
 def test_of_many_models_the_latest_are_looked_at(monkeypatch):
     monkeypatch.setattr(advice_module, "_MOST", 3)
     y, predictions, nodes = models(6, [0.5] * 6)

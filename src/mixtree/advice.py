@@ -20,7 +20,6 @@ from mixtree.verdict.choosing import (
     scores_by_terms,
     scores_of,
     scores_of_picked,
-    stacked,
     terms_and_scores,
 )
 from mixtree.verdict.luck import chosen_again
@@ -80,7 +79,7 @@ class Models:
         others = [path for path in led if path not in self.scores]
         if others and len(led) >= _CURVE:
             # A metric of the user's may take its time, or fail: it is asked for no more than is needed.
-            scores = scores_of(metric, y, stacked([predictions[path] for path in others]))
+            scores = scores_of(metric, y, [predictions[path] for path in others])
             self.scores |= dict(zip(others, scores.tolist(), strict=True))
 
     def latest(self) -> dict[Path, NDArray[Any]]:

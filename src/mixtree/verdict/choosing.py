@@ -31,10 +31,10 @@ def stacked(models: Sequence[NDArray[Any]]) -> Floats:
     return np.asarray(models, dtype=np.float64)
 
 
-def scores_of(metric: Metric, labels: NDArray[Any], stack: Floats) -> Floats:
+def scores_of(metric: Metric, labels: NDArray[Any], models: Sequence[NDArray[Any]]) -> Floats:
     """The models' scores; a class that no row has was noted before and is not warned of again."""
     with absent_classes():
-        return metric.batch(labels, stack)
+        return metric.batch(labels, np.asarray(models))
 
 
 class Chooser:
@@ -134,4 +134,4 @@ def terms_and_scores(
     known = labels.astype(np.intp) if models[0].ndim == 2 else labels
     terms = _terms_of(metric, known, models)
     scores = metric.from_terms(known, terms)
-    return terms, scores_of(metric, labels, stacked(models)) if scores is None else scores
+    return terms, scores_of(metric, labels, models) if scores is None else scores
