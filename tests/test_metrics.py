@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
-from mixtree import metrics
 from mixtree.errors import DataError, InputError
 from mixtree.metrics import (
     ABSOLUTE_LOSS,
@@ -135,14 +134,6 @@ def test_a_model_scores_the_same_bits_alone_and_in_a_round(metric, levels):
     assert metric.standard_errors(y, stack).tobytes() == errors.tobytes()
     assert metric.batch(y, np.asfortranarray(stack)).tobytes() == alone.tobytes()
     assert np.unique(alone).size > 1
-
-
-@pytest.mark.parametrize("block", [1, 150, 400])
-def test_ranking_in_blocks_changes_nothing(monkeypatch, block):
-    y, stack = make(4, levels=6)
-    whole = HAND_TILL.batch(y, stack)
-    monkeypatch.setattr(metrics, "_BLOCK", block)
-    assert HAND_TILL.batch(y, stack).tobytes() == whole.tobytes()
 
 
 @pytest.mark.parametrize("metric", CLASSIFICATION + REGRESSION, ids=lambda m: m.name)
@@ -537,28 +528,6 @@ def test_who_was_told_of_absent_classes_is_not_warned_and_no_thread_minds():
         HAND_TILL(y, told)
         HAND_TILL(y, told)
     assert len(notes) == 1 and "classes 2 have no rows" in notes[0]
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    models=st.integers(1, 4),
-    rows=st.integers(2, 60),
-    levels=st.sampled_from([2, 5, 1_000_000]),
-    single=st.booleans(),
-    signs=st.booleans(),
-    seed=st.integers(0, 2**32),
-)
-def test_scores_are_ranked_whatever_form_they_have(models, rows, levels, single, signs, seed):
-    rng = np.random.default_rng(seed)
-    scores = rng.integers(levels, size=(models, rows)) / levels
-    if signs:
-        scores *= rng.choice([-1.0, 1.0], size=scores.shape)  # zeros of either sign among them
-    scores = scores.astype(np.float32).astype(np.float64) if single else scores
-    with pytest.MonkeyPatch.context() as patch, np.errstate(all="raise"):
-        patch.setattr(metrics, "_WORTH_PACKING", 0)
-        order = metrics._order(scores * 1e-60 if seed % 2 and not single else scores)
-    assert (np.sort(order, axis=1) == np.arange(rows)).all()
-    assert (np.take_along_axis(scores, order, axis=1) == np.sort(scores, axis=1)).all()
 
 
 def test_what_adds_up_by_class_and_what_does_not():
