@@ -15,13 +15,11 @@ from mixtree.errors import InputError, StudyInterrupted
 from mixtree.estimate import HullTest
 from mixtree.events import NodeEvaluated
 from mixtree.fitting import fit, make_options, prepare
-from mixtree.folds import fold_rows
-from mixtree.judging import _Case, judge, untouched
-from mixtree.metrics import ACCURACY, AUROC
-from mixtree.references import Extra, nested_predictions
+from mixtree.judging import judge
+from mixtree.metrics import AUROC
 from mixtree.storage.sql import open_storage
 from mixtree.study import run
-from mixtree.verdict import Difference, ScoreInterval, honest_score, label_folds, make_verdict
+from mixtree.verdict import Difference, ScoreInterval, make_verdict
 
 QUICK = {"model": "linear", "budget": 120, "steps": 4}
 
@@ -38,51 +36,6 @@ def enough():
 
 def told(verdict):
     return json.loads(json.dumps(verdict.as_dict(), allow_nan=False))
-
-
-def test_rows_held_out_choose_train_and_scale_nothing(enough):
-    prepared = prepare(enough.sources, make_options(**QUICK))
-    held, kept = prepared.judges, prepared.sources.validation
-    assert (len(kept), len(held), prepared.held_out, prepared.role) == (150, 50, 50, "holdout")
-    assert not {tuple(row) for row in held.x} & {tuple(row) for row in kept.x}
-    assert prepared.trainer.sources.validation is kept
-    result = fit(enough.sources, **QUICK)
-    score = result.verdict.score
-    expected = prepared.chosen.metric(held.y, prepared.trainer.predict(result.state, held.x))
-    assert (score.value, score.rows, score.optimistic) == (pytest.approx(expected), 50, False)
-    # What is in rows that only score has no influence on the model.
-    x = enough.sources.validation.x.copy()
-    x[[any((row == held.x).all(axis=1)) for row in x]] *= -3.0
-    other = fit(replace(enough.sources, validation=Rows(x, enough.sources.validation.y)), **QUICK)
-    np.testing.assert_array_equal(other.state.parameters, result.state.parameters)
-    assert other.verdict.score.value != score.value
-    assert result.verdict.queries == len(result.tree)
-    assert any("chose the model the score is" in note for note in result.verdict.notes)
-
-
-def test_what_nodes_predict_stays_as_it_is_stored(enough):
-    prepared = prepare(enough.sources, make_options(**QUICK))
-    result = run(prepared.search, prepared.trainer, seed=0, keep_predictions=True)
-    case = _Case(prepared, result, AUROC, LabelScale())
-    assert case.clean_predictions and all(
-        each is result.predictions[path] for path, each in case.clean_predictions.items()
-    )
-    assert case.predicted_by(result.node.path).dtype == np.float64 and case.predicted_by((9, 9)) is None
-
-
-def test_test_rows_score_and_nothing_is_held_out(enough):
-    result = fit(enough.sources, test=enough.test, **QUICK)
-    assert result.verdict.score.rows == 400
-    assert "on 400 rows that chose nothing" in result.verdict.sentence
-    assert next(iter(result.predictions.values())).shape[0] == 200
-
-
-def test_few_rows_are_cross_fitted_and_never_quoted_alone(few):
-    verdict = fit(few.sources, **QUICK).verdict
-    assert "cross-fitted on the 60 rows that also chose the model: partly optimistic" in verdict.sentence
-    assert verdict.score.optimistic
-    assert any("looked at" in note and "better than it is by" in note for note in verdict.notes)
-    assert any("too few to keep some aside" in warning for warning in verdict.warnings)
 
 
 def test_the_json_holds_what_was_promised(few):
@@ -114,103 +67,6 @@ def test_a_fixed_mixture_chooses_nothing(few):
     itself = fit(few.sources, **QUICK, policy="uniform+decay").verdict
     assert itself.reference_spent == {}
     assert any("that is this policy itself" in note for note in itself.notes)
-
-
-def test_a_model_of_the_targets_rows_is_not_scored_on_them(few):
-    result = fit(few.sources, **QUICK, policy="fine-tune")
-    verdict = result.verdict
-    assert verdict.sentence.startswith(
-        "No honest score of the returned model, which was trained on the rows that would score it; the model "
-        "before that: "
-    )
-    assert any("--nested" in warning for warning in verdict.warnings)
-    before = result.tree[()]
-    assert [each.weight for each in verdict.mixture.values()] == before.mixture[:3].tolist()
-    assert any("steps, which were on the target's own rows" in note for note in verdict.notes)
-    only = fit(few.sources, **QUICK, policy="validation").verdict
-    assert only.sentence == (
-        "No honest score of the returned model: it was trained on the rows that would score it; give a test "
-        "file, or use --nested or --holdout."
-    )
-    assert told(only)["score"]["value"] is None
-    assert fit(few.sources, **QUICK, policy="validation", holdout=0.4).verdict.score.rows == 24
-
-
-def tuned():
-    """A fit of ``auto`` that trained on the target's rows."""
-    outside = synthetic(rows=300, validation=80, test=10, hull="outside", seed=5)
-    prepared = prepare(outside.sources, make_options(model="linear", budget=600, policy="auto"))
-    return prepared, run(prepared.search, prepared.trainer, keep_predictions=True)
-
-
-def test_twins_are_scored_on_rows_they_never_saw_less_what_choosing_made_up():
-    prepared, result = tuned()
-    assert prepared.search.unseen is not None
-    case = _Case(prepared, result, AUROC, LabelScale())
-    lengths = case.twins
-    assert 1 < len(lengths) <= 5
-    assert any(np.array_equal(each, prepared.search.unseen) for each in lengths.values())
-    verdict = judge(prepared, result)
-    y, folds = case.y, fold_rows(prepared.sources.validation, 2)
-    within = np.mean([AUROC(y[rows], prepared.search.unseen[rows]) for rows in folds])
-    assert verdict.score.value <= within + 1e-12
-    assert "cross-fitted on the 80 rows that also chose the model: partly optimistic" in verdict.sentence
-    assert any("its twins, each trained on one half" in note for note in verdict.notes)
-
-
-def test_a_chain_is_scored_as_it_ended(few):
-    """Nobody had the choice of a model before the last, however good that one was."""
-    result = fit(few.sources, **QUICK, policy="mmd+decay", reference="none")
-    y = few.sources.validation.y
-    assert result.verdict.score.value == pytest.approx(AUROC(y, result.predictions[result.node.path]))
-    assert "choosing again on half of them shows none of it" in result.verdict.sentence
-
-
-def test_nested_intervals_are_wider_than_the_rows_alone_make_them(few):
-    prepared = prepare(few.sources, make_options(**QUICK, nested=True, reference="none", metric="accuracy"))
-    result = run(prepared.search, prepared.trainer, keep_predictions=True)
-    score = judge(prepared, result).score
-    folds = label_folds(few.sources.validation.y, 5, np.random.default_rng(0))
-    mine = nested_predictions(Extra(prepared, 120, LabelScale()), folds)
-    plain = honest_score(ACCURACY, few.sources.validation.y, mine, rows_role="nested")
-    assert score.value == plain.value
-    assert score.value - score.low == pytest.approx(1.25 * (plain.value - plain.low))
-    assert plain.high < score.high <= 1.0
-
-
-def test_nested_folds_score_a_model_of_the_targets_rows(few):
-    verdict = fit(few.sources, **QUICK, policy="fine-tune", nested=True, reference="all").verdict
-    assert "on 60 rows that chose nothing" in verdict.sentence
-    assert verdict.reference_spent["nested folds"] == verdict.reference_spent["validation"] == 5 * 120
-    assert [name for name, _ in verdict.differences][-1] == "validation"
-    assert any("choosing with 80% of the rows" in note for note in verdict.notes)
-
-
-def test_nested_areas_are_those_within_the_folds(few):
-    prepared = prepare(few.sources, make_options(**QUICK, nested=True, reference="none"))
-    verdict = judge(prepared, run(prepared.search, prepared.trainer, keep_predictions=True))
-    y = few.sources.validation.y
-    folds = label_folds(y, 5, np.random.default_rng(0))
-    mine = nested_predictions(Extra(prepared, 120, LabelScale()), folds)
-    areas = [AUROC(y[folds == fold], mine[folds == fold]) for fold in range(5)]
-    assert verdict.score.value == pytest.approx(np.mean(areas))
-    assert 0.0 <= verdict.score.low < verdict.score.value < verdict.score.high <= 1.0
-
-
-@pytest.mark.parametrize("rare", [1, 2, 3, 5])
-@pytest.mark.parametrize("seed", range(4))
-def test_every_nested_fold_has_every_class(few, rare, seed):
-    y = np.r_[np.ones(rare, dtype=int), np.zeros(60 - rare, dtype=int)]
-    sources = replace(few.sources, validation=Rows(few.sources.validation.x, y))
-    verdict = fit(sources, **QUICK, nested=True, reference="none", seed=seed).verdict
-    assert ("no nested folds" in " ".join(verdict.warnings)) == (rare == 1)
-    assert verdict.score.optimistic == (rare == 1)
-
-
-def test_nodes_below_a_touched_one_are_touched(few):
-    tree = fit(few.sources, **QUICK, policy="fine-tune").tree
-    assert list(untouched(tree, 3)) == [()]
-    assert list(untouched(tree, 4)) == [(), (0,)]
 
 
 @pytest.mark.parametrize("policy", ["mixmatch-bisect+commit", "auto"])
@@ -253,12 +109,6 @@ def test_a_raised_budget_is_judged_again(few, tmp_path):
     stored = [json.loads(each.message) for each in storage.events("fit") if each.kind == "verdict"]
     storage.close()
     assert stored == [told(first.verdict), told(more.verdict)]
-
-
-def test_a_study_without_predictions_is_scored_as_optimistic(few):
-    prepared = prepare(few.sources, make_options(**QUICK))
-    verdict = judge(prepared, run(prepared.search, prepared.trainer))
-    assert "on the 60 rows that also chose the model: optimistic" in verdict.sentence
 
 
 def test_a_trainer_that_only_scores(few):
@@ -377,15 +227,6 @@ def test_outside_the_hull_no_source_is_called_useless_by_its_weight():
     verdict = fit(problem.sources, model="linear", budget=300, reference="none").verdict
     assert verdict.hull.inside is False
     assert not any("can be dropped" in note or "was trained with weight" in note for note in verdict.notes)
-
-
-def test_twins_of_a_regression_have_wider_intervals():
-    problem = synthetic(classes=0, hull="outside", rows=600, validation=100, test=1, seed=1)
-    result = fit(problem.sources, model="linear", budget=1000, reference="none")
-    assert result.node.phase == "target"
-    note = next(each for each in result.verdict.notes if "its twins" in each)
-    assert "its interval is 75% wider" in note
-    assert result.verdict.score.low >= 0.0
 
 
 @pytest.mark.parametrize(("draw", "uniform"), [(1, True), (3, False)])

@@ -81,8 +81,8 @@ def write(
 ) -> dict[str, Any]:
     """Write the model folder; what was written about the model."""
     from mixtree.fingerprint import data_fingerprint
-    from mixtree.judging import untouched
     from mixtree.modelfolder import write_model
+    from mixtree.scoring import untouched
 
     trainer: Any = prepared.trainer
     metric, validation, test = prepared.chosen.metric, prepared.sources.validation, data.test

@@ -16,10 +16,10 @@ from mixtree.algorithms import Setting, make_search, training_sources
 from mixtree.data.sources import Problem
 from mixtree.errors import TrainingError
 from mixtree.events import Listener
-from mixtree.judging import untouched
 from mixtree.loop import Objective
 from mixtree.metrics import Metric, check_metric
 from mixtree.policies import AutoOptions
+from mixtree.scoring import untouched
 from mixtree.seeds import derive_seed
 from mixtree.study import Result, run
 from mixtree.trainer import Trainer

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import bdtr, betaincinv, expit, logit, stdtr, stdtrit
+from scipy.special import bdtr, betaincinv, stdtr, stdtrit
 
 from mixtree.errors import DataError, InputError
 from mixtree.metrics import (
@@ -28,30 +28,27 @@ from mixtree.metrics import (
     Metric,
     absent_classes,
 )
+from mixtree.verdict.delong import of_area, of_gap_of_areas, terms_of
 from mixtree.verdict.resampling import (
+    LEVEL,
     RESAMPLES,
     Bounds,
     Floats,
     bias_corrected,
-    class_scores,
     of_gap_of_roots,
     of_mean,
     p_value,
-    reaches,
 )
 
 Role: TypeAlias = Literal["test", "holdout", "nested", "cross-fitted", "validation", "trained"]
 """What the rows did before they scored: ``validation`` rows chose the model, ``trained`` rows made it."""
 
-LEVEL = 0.95
 FEW = 20
 """Rows below which no interval's 95 % is to be relied on."""
 
 _FEWEST_RESAMPLES = 1.0 / (RESAMPLES + 1.0)  # the smallest p-value that resampling alone can give
 _SMALLEST = 1e-12  # p-value that is ever claimed
 _ROUNDING = 1e-12  # relative difference of two predictions that counts as none
-_EDGE = 3.0  # wrongly ranked pairs below which an area's variance may be small by luck
-_RANKED = 5  # rows of a class below which its areas are as good as unknown
 _CHOSEN = ("cross-fitted", "validation", "trained")
 
 
@@ -287,15 +284,9 @@ def _is_root(metric: Metric) -> bool:
     return metric.contributions is RMSE.contributions
 
 
-def _terms(metric: Metric, labels: NDArray[Any], predictions: NDArray[Any]) -> Floats:
-    assert metric.contributions is not None
-    wanted = labels.astype(np.intp) if predictions.ndim == 2 else labels
-    return np.asarray(metric.contributions(wanted, predictions[None])[0], dtype=np.float64)
-
-
 def _columns(metric: Metric, labels: NDArray[Any], predictions: NDArray[Any], value: float) -> Floats:
     """Losses of the rows; their mean is the score, or its square for the root of a mean."""
-    terms = _terms(metric, labels, predictions)
+    terms = terms_of(metric, labels, predictions)
     if _is_root(metric):
         return terms * (2.0 * value)
     off = value - float(terms.mean())  # of a user's metric whose terms only follow its value
@@ -311,17 +302,7 @@ def _score_bounds(
     if _by_bootstrap(metric, len(labels)):
         return "bias-corrected bootstrap", _any_bounds(metric, labels, (predictions,), rng)
     if _is_area(metric):
-        plain = _Ranks(metric, labels, predictions, value).bounds
-        kept = _usual_classes(labels)
-        if kept is None:
-            return "DeLong on the logit scale", plain
-        usual, share = _of_usual(metric, labels[kept], predictions[kept]), _share(labels, kept)
-
-        def around(alpha: float) -> tuple[float, float]:
-            low, high = usual.bounds(alpha)
-            return share * low, share * high + 1.0 - share
-
-        return _narrower("DeLong on the logit scale", plain, around)
+        return of_area(metric, labels, predictions, value)
     if _is_accuracy(metric):
         return "Clopper–Pearson", lambda alpha: _exact(round(value * len(labels)), len(labels), alpha)
     bounds = of_mean(_columns(metric, labels, predictions, value), rng)
@@ -340,104 +321,6 @@ def _root(ends: tuple[float, float]) -> tuple[float, float]:
     return float(np.sqrt(max(ends[0], 0.0))), float(np.sqrt(max(ends[1], 0.0)))
 
 
-def _usual_classes(labels: NDArray[Any]) -> NDArray[np.bool_] | None:
-    """Rows of the classes that have enough of them to be ranked; None if all have, or fewer than two.
-
-    Of the areas between a class of one row and the others nothing is known: they may be anything. They are a
-    share of all areas, and what is known of the rest bounds their mean.
-    """
-    codes, counts = np.unique(labels, return_inverse=True, return_counts=True)[1:]
-    usual = counts >= _RANKED
-    return None if usual.all() or usual.sum() < 2 else np.asarray(usual[codes])
-
-
-def _share(labels: NDArray[Any], kept: NDArray[np.bool_]) -> float:
-    """Of the pairs of classes, those between classes of these rows."""
-    some, every = len(np.unique(labels[kept])), len(np.unique(labels))
-    return some * (some - 1) / (every * (every - 1))
-
-
-def _of_usual(metric: Metric, labels: NDArray[Any], predictions: NDArray[Any]) -> _Ranks:
-    with absent_classes():
-        return _Ranks(metric, labels, predictions, metric(labels, predictions))
-
-
-def _narrower(method: str, plain: Bounds, around: Bounds) -> tuple[str, Bounds]:
-    """The bounds that take rare classes as they are, or those that leave them open."""
-    (low, high), (other_low, other_high) = plain(1.0 - LEVEL), around(1.0 - LEVEL)
-    if other_high - other_low < high - low:
-        return f"{method}, rare classes unknown", around
-    return method, plain
-
-
-class _Ranks:
-    """Bounds of an area under the curve, AUROC or Hand–Till, from DeLong's placements.
-
-    On the logit scale, t with Satterthwaite's degrees of freedom. Near 1 a few rows make DeLong's variance
-    too small; so the same interval after half a wrongly and half a rightly ranked pair is joined to it.
-    """
-
-    def __init__(self, metric: Metric, labels: NDArray[Any], predictions: NDArray[Any], value: float) -> None:
-        self.value, self.terms = value, _terms(metric, labels, predictions)
-        counts = np.unique(labels, return_counts=True)[1]
-        self.pairs = int(counts.min())
-        self.widest = 2.0 / len(counts)
-        self.variance, self.freedom = spread(labels, self.terms, widest=self.widest)
-
-    def bounds(self, alpha: float) -> tuple[float, float]:
-        """A union of two logit intervals; at 0 or 1 what so many independent pairs allow."""
-        low, high = self.plain(alpha)
-        if not self.known:
-            return low, high
-        pulled = (self.value * self.pairs + 0.5) / (self.pairs + 1.0)
-        variance = self.variance * pulled * (1.0 - pulled) / (self.value * (1.0 - self.value))
-        other = self._logit(pulled, variance, alpha)
-        return min(low, other[0]), max(high, other[1])
-
-    def plain(self, alpha: float) -> tuple[float, float]:
-        """The logit interval as it is."""
-        if self.known:
-            return self._logit(self.value, self.variance, alpha)
-        # Class by class, so many rows make independent pairs; all of them are ranked right with a
-        # probability of at most (true area)^pairs.
-        least = float((alpha / 2.0) ** (1.0 / self.pairs))
-        if 1e-12 < self.value < 1.0 - 1e-12:  # all pairs tied: no better and no worse than so many allow
-            return min(1.0 - least, self.value), max(least, self.value)
-        low, high = (least, 1.0) if self.value > 0.5 else (0.0, 1.0 - least)
-        return min(low, self.value), max(high, self.value)
-
-    @property
-    def known(self) -> bool:
-        """Whether there is a variance to speak of: none where every pair is ranked alike."""
-        return 1e-12 < self.value < 1.0 - 1e-12 and self.variance > 0.0
-
-    @property
-    def edge(self) -> float:
-        """Pairs that are ranked wrong, or right if that is rarer: few mean that the area is skewed."""
-        return self.pairs * min(self.value, 1.0 - self.value)
-
-    def _logit(self, centre: float, variance: float, alpha: float) -> tuple[float, float]:
-        reach = float(stdtrit(self.freedom, 1.0 - alpha / 2.0))
-        wide = reach * np.sqrt(variance) / (centre * (1.0 - centre))
-        return float(expit(logit(centre) - wide)), float(expit(logit(centre) + wide))
-
-
-def spread(labels: NDArray[Any], terms: Floats, *, widest: float) -> tuple[float, float]:
-    """The variance of Σ over classes of the mean term, and its degrees of freedom.
-
-    A class of a single row has no spread to be seen: it gets the largest that terms in [0, widest] can have.
-    """
-    parts, squares = 0.0, 0.0
-    for label in np.unique(labels):
-        mine = terms[labels == label]
-        if len(mine) < 2:
-            parts += widest**2 / 4.0
-            continue
-        part = float(mine.var(ddof=1)) / len(mine)
-        parts, squares = parts + part, squares + part**2 / (len(mine) - 1.0)
-    return parts, (parts**2 / squares if squares > 0.0 else 1e6)
-
-
 # ------------------------------------------------------------------------------------------------ differences
 
 
@@ -453,20 +336,9 @@ def _gap_bounds(
     if _by_bootstrap(metric, len(labels)):
         return "bias-corrected bootstrap", _any_bounds(metric, labels, pair, rng), least
     if _is_area(metric):
-        ranks = [_Ranks(metric, labels, each, value) for each, value in zip(pair, values, strict=True)]
-        plain, kept = _ranks_gap(labels, ranks[0], ranks[1], rng), _usual_classes(labels)
-        if kept is None:
-            return "DeLong, paired", plain, least
-        usual = [_of_usual(metric, labels[kept], each[kept]) for each in pair]
-        gap, share = _ranks_gap(labels[kept], usual[0], usual[1], rng), _share(labels, kept)
-
-        def around(alpha: float) -> tuple[float, float]:
-            low, high = gap(alpha)
-            return share * low - (1.0 - share), share * high + 1.0 - share
-
-        return *_narrower("DeLong, paired", plain, around), least
+        return *of_gap_of_areas(metric, labels, pair, values, rng), least
     if _is_accuracy(metric):
-        return _mcnemar(*(_terms(metric, labels, each) for each in pair))
+        return _mcnemar(*(terms_of(metric, labels, each) for each in pair))
     one, two = (_columns(metric, labels, each, value) for each, value in zip(pair, values, strict=True))
     if _is_root(metric):
         bounds = of_gap_of_roots(one, two, rng)
@@ -476,35 +348,6 @@ def _gap_bounds(
         # One and the same difference on every row: a sign test is all there is.
         return "sign test", bounds, 0.5 ** (len(labels) - 1)
     return "Student's t and bootstrap-t, paired", bounds, least
-
-
-def _ranks_gap(labels: NDArray[Any], one: _Ranks, two: _Ranks, rng: np.random.Generator) -> Bounds:
-    """DeLong's paired variance, with the wider of Student's t and the bootstrap-t.
-
-    Where hardly a row is ranked wrong that variance may be next to nothing by luck. There the difference is
-    also put together from both scores' own intervals (MOVER), which are not symmetric, as the truth is not.
-    """
-    gap, terms = one.value - two.value, one.terms - two.terms
-    variance, freedom = spread(labels, terms, widest=2.0 * one.widest)
-    scores = class_scores([terms[labels == label] for label in np.unique(labels)], rng)
-    both = np.sqrt(one.variance * two.variance)
-    alike = (one.variance + two.variance - variance) / (2.0 * both) if both > 0.0 else 0.0
-    alike = float(np.clip(alike, 0.0, 1.0))
-    skewed = min(one.edge, two.edge) < _EDGE or variance <= 0.0
-
-    def bounds(alpha: float) -> tuple[float, float]:
-        down, up = (reach * np.sqrt(variance) for reach in reaches(scores, freedom, alpha))
-        if skewed:
-            (low, high), (other_low, other_high) = one.plain(alpha), two.plain(alpha)
-            down = max(down, _together(one.value - low, other_high - two.value, alike))
-            up = max(up, _together(high - one.value, two.value - other_low, alike))
-        return float(gap - down), float(gap + up)
-
-    return bounds
-
-
-def _together(one: float, two: float, alike: float) -> float:
-    return float(np.sqrt(max(one**2 + two**2 - 2.0 * alike * one * two, 0.0)))
 
 
 def _mcnemar(one: Floats, two: Floats) -> tuple[str, Bounds, float]:

@@ -16,6 +16,7 @@ Index: TypeAlias = NDArray[np.intp]
 Bounds: TypeAlias = Callable[[float], tuple[float, float]]
 """Low and high for an error probability: 0.05 gives the 95 % interval."""
 
+LEVEL = 0.95
 RESAMPLES = 999
 MANY = 20_000
 """Rows from which a mean's t statistic is normal enough: resampling so many would only cost time."""

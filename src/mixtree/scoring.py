@@ -1,0 +1,320 @@
+"""Which rows may score a finished fit, and how: test rows, a holdout, nested folds, twins, cross-fitting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mixtree.data.labelscale import LabelScale
+from mixtree.data.sources import Rows
+from mixtree.fitting import Prepared, chooses
+from mixtree.folds import fold_rows
+from mixtree.loop import FINISHED
+from mixtree.metrics import ACCURACY, LOG_LOSS, SQUARED_LOSS, Metric
+from mixtree.policies import TARGET_PHASES
+from mixtree.references import Extra, TimeIsUp, View, nested_predictions
+from mixtree.search import STEP_SIZE
+from mixtree.study import Result
+from mixtree.tree import Node, Path, Tree
+from mixtree.verdict import CrossFit, ScoreInterval, cross_fitted, honest_score, label_folds
+from mixtree.verdict.selection import LEAST_HELD, MOST_SHARE
+
+Floats = NDArray[np.float64]
+_Interval = TypeVar("_Interval", bound=ScoreInterval | CrossFit)
+
+FOLD_PHASE = TARGET_PHASES[0]
+_FOLDS, _TRIES = 5, 50
+_WIDER = 1.25  # nested: scores were measured to be off by up to 1.23 times what their rows explain
+_TWINS_WIDER = 1.75  # the same of a regression's twins, tuned on half of the rows each: up to 1.8 times
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Case:
+    """A finished fit, its labels and predictions in the label's own units."""
+
+    prepared: Prepared
+    result: Result[Any]
+    metric: Metric
+    scale: LabelScale
+    clean: dict[Path, Node] = field(init=False)
+    """Nodes that were trained on the sources alone."""
+    clean_predictions: dict[Path, NDArray[Any]] = field(init=False)
+    """Of those that did not diverge, as they are stored: thousands of them as 64 bits would be gigabytes."""
+
+    def __post_init__(self) -> None:
+        clean = untouched(self.result.tree, len(self.prepared.sources))
+        kept = {
+            path: self.scale.back(self.result.predictions[path])
+            for path, node in clean.items()
+            if path in self.result.predictions and not node.diverged
+        }
+        object.__setattr__(self, "clean", clean)
+        object.__setattr__(self, "clean_predictions", kept)
+
+    @property
+    def y(self) -> NDArray[Any]:
+        """Labels of the validation rows that chose."""
+        return self.scale.back(self.prepared.sources.validation.y)
+
+    @property
+    def chooses(self) -> bool:
+        return chooses(self.prepared.policy)
+
+    @property
+    def choose(self) -> Metric:
+        """The metric that the search minimises."""
+        if self.prepared.options.objective == "metric":
+            return self.metric
+        return LOG_LOSS if self.prepared.sources.classes else SQUARED_LOSS
+
+    @property
+    def budget(self) -> int:
+        """What a reference may spend: the budget, or as much as a study took that was ended before."""
+        ended = self.result.reason != FINISHED or self.prepared.options.stop_early
+        return max(1, sum(self.result.spent.values())) if ended else self.result.budget
+
+    @property
+    def lineage(self) -> list[Node]:
+        """From the root to the returned model, as far as it was trained on the sources alone."""
+        return [node for node in self.result.tree.lineage(self.result.node.path) if node.path in self.clean]
+
+    @property
+    def mixed(self) -> Node:
+        """The returned node, or the last before it that was trained on the sources alone."""
+        return self.lineage[-1] if self.lineage else self.result.node
+
+    @property
+    def complete(self) -> bool:
+        """Whether every node's predictions are at hand."""
+        return all(node.diverged or path in self.clean_predictions for path, node in self.clean.items())
+
+    def predicted_by(self, path: Path) -> Floats | None:
+        """What a node that was trained on the sources alone predicts for the rows that chose."""
+        found = self.clean_predictions.get(path)
+        return None if found is None else np.asarray(found, dtype=np.float64)
+
+    @property
+    def twins(self) -> dict[Path, Floats]:
+        """What models tuned on one fold of the target's rows predict for the other, by how long they were.
+
+        Named by the path of the first fold's, with every row's prediction by the model that never saw it.
+        """
+        rows, count = self.prepared.sources.validation, len(self.prepared.sources)
+        ends: dict[int, list[Path]] = {}
+        for path, node in self.result.tree.items():
+            if node.phase == FOLD_PHASE and (*path, 0) not in self.result.tree and not node.diverged:
+                ends.setdefault(int(np.argmax(node.mixture[count:])), []).append(path)
+        folds = fold_rows(rows, self.prepared.sources.classes)
+        found: dict[Path, Floats] = {}
+        for pair in zip(*(sorted(ends.get(fold, []), key=len) for fold in range(len(folds))), strict=False):
+            told = [self.result.predictions.get(path) for path in pair]
+            if all(each is not None for each in told):
+                mixed = np.array(told[0], dtype=np.float64)
+                mixed[folds[0]] = np.asarray(told[1])[folds[0]]
+                found[pair[0]] = np.asarray(self.scale.back(mixed), dtype=np.float64)
+        return found
+
+    def crossed(self, chosen: Path, mine: Floats | None = None) -> CrossFit:
+        """The cross-fitted score of a node, or of its twins' predictions where it was trained on the rows.
+
+        Rivals are nodes with as much training behind them, and the lengths of tuning on the target's rows
+        that were tried, none of it among them. Trials of step sizes are none: noise does not decide them.
+        """
+        steps = self.result.tree.steps_behind
+        behind: dict[Any, Any] = {
+            path: path if node.phase == STEP_SIZE else (len(path), steps[path])
+            for path, node in self.clean.items()
+        }
+        given: dict[Any, NDArray[Any]] = dict(self.clean_predictions)
+        for path, each in self.twins.items():
+            given[path], behind[path] = each, FOLD_PHASE
+        if len(given) > len(self.clean_predictions) and self.lineage:
+            given["not tuned"], behind["not tuned"] = given[self.mixed.path], FOLD_PHASE
+        if mine is not None:
+            given["tuned"], behind["tuned"] = mine, "alone"
+            chosen = cast(Path, "tuned")
+        return cross_fitted(self.metric, self.y, given, chosen=chosen, objective=self.choose, rivals=behind)
+
+
+def untouched(tree: Tree, sources: int) -> dict[Path, Node]:
+    """The nodes whose models, and those they continue, never drew a row of the target."""
+    touched: set[Path] = set()
+    for path in sorted(tree, key=len):  # a model that an earlier run left may stand before its parent
+        mixture = tree[path].mixture
+        if path[:-1] in touched or (len(mixture) > sources and np.any(mixture[sources:] > 0)):
+            touched.add(path)
+    return {path: node for path, node in tree.items() if path not in touched}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Scored:
+    """The score, and the predictions to compare with others' on the same rows."""
+
+    score: ScoreInterval | CrossFit | None
+    view: View
+    mine: Floats | None
+    instead: str = ""
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def made_up(self) -> float:
+        """By how much the predictions look better than they are, since the same rows chose them."""
+        known = isinstance(self.score, CrossFit) and isfinite(self.score.optimism)
+        return self.score.optimism if isinstance(self.score, CrossFit) and known else 0.0
+
+    @property
+    def noise(self) -> float:
+        """The standard error of the score, as its interval has it."""
+        if self.score is None or not isfinite(self.score.high - self.score.low):
+            return 0.0
+        return (self.score.high - self.score.low) / 3.92
+
+
+def scored_by_rows(case: Case, extra: Extra) -> Scored:
+    prepared, state = case.prepared, case.result.state
+    trainer: Any = prepared.trainer
+    rows = prepared.sources.validation
+    if not hasattr(trainer, "predict"):
+        why = "its trainer gives a score only, no predictions that could be scored"
+        return Scored(_no_score(len(rows), why), View(rows, False), None)
+    if prepared.judges is not None:
+        mine = extra.own_units(trainer, state, prepared.judges)
+        y = case.scale.back(prepared.judges.y)
+        score = honest_score(case.metric, y, mine, rows_role=prepared.role)
+        return Scored(score, View(prepared.judges, True), mine)
+    refused: tuple[str, ...] = ()
+    if prepared.options.nested:
+        folds = _nested_folds(rows, prepared.sources.classes, prepared.options.seed)
+        why = f"{len(rows)} rows, or those of a class, are too few to choose and to score"
+        if folds is not None:
+            try:
+                return _nested(case, extra, folds)
+            except TimeIsUp as up:
+                why = up.words
+        refused = (f"no nested folds: {why}",)
+    if case.result.node.path not in case.clean:
+        return _by_twins(case, refused) or _score_before(case, refused)
+    if not case.chooses:
+        known = case.predicted_by(case.result.node.path)
+        mine = extra.own_units(trainer, state, rows) if known is None else known
+        return Scored(honest_score(case.metric, case.y, mine, rows_role="test"), View(rows, False), mine)
+    return _cross_fitted(case, extra, refused)
+
+
+def _nested_folds(rows: Rows, classes: int, seed: int) -> NDArray[np.intp] | None:
+    """Fold numbers, or None where a fold or the rest of it would lack a class."""
+    present, counts = np.unique(rows.y, return_counts=True)
+    folds = min(_FOLDS, int(counts.min()) if classes else len(rows) // 2)
+    rng = np.random.default_rng(seed)
+    for _ in range(_TRIES if folds >= 2 else 0):
+        found = label_folds(rows.y, folds, rng)
+        held = [np.unique(rows.y[found == fold]) for fold in range(folds)]
+        if not classes or all(len(labels) == len(present) for labels in held):
+            return found  # a class in every fold is in every rest too
+    return None
+
+
+def _nested(case: Case, extra: Extra, folds: NDArray[np.intp]) -> Scored:
+    rows, count = case.prepared.sources.validation, int(folds.max()) + 1
+    mine = nested_predictions(extra, folds)
+    score = _within_folds(
+        honest_score(case.metric, case.y, mine, rows_role="nested"), case.metric, case.y, mine, folds
+    )
+    score = _wider(score, case.metric, _WIDER)
+    note = (
+        f"nested: {count} whole fits, each scored on the part of the rows that it never saw; the score is of "
+        f"choosing with {1 - 1 / count:.0%} of the rows, its interval {_WIDER - 1:.0%} wider than the rows "
+        "alone would make it, since those models are not the returned one"
+    )
+    return Scored(score, View(rows, False, folds), mine, notes=(note,))
+
+
+def _within_folds(
+    pooled: ScoreInterval, metric: Metric, y: NDArray[Any], mine: Floats, folds: NDArray[np.intp]
+) -> ScoreInterval:
+    """An area as the mean over the folds: rows of different folds are ranked by different models.
+
+    Pooled they look worse than any of the models is. The interval keeps its width.
+    """
+    if not metric.by_class or not isfinite(pooled.value):
+        return pooled
+    value = float(np.mean([metric(y[folds == fold], mine[folds == fold]) for fold in np.unique(folds)]))
+    move = value - pooled.value
+    return replace(pooled, value=value, low=max(0.0, pooled.low + move), high=min(1.0, pooled.high + move))
+
+
+def _wider(score: _Interval, metric: Metric, factor: float) -> _Interval:
+    """The interval of other models' score for the returned one, whose own luck in training is added to it."""
+    low = score.value - factor * (score.value - score.low)
+    high = score.value + factor * (score.high - score.value)
+    if metric.by_class or metric.contributions is ACCURACY.contributions:
+        low, high = max(low, 0.0), min(high, 1.0)
+    elif score.low >= 0.0:  # of losses, which are never negative
+        low = max(low, 0.0)
+    return replace(score, low=low, high=high)
+
+
+def _by_twins(case: Case, refused: tuple[str, ...]) -> Scored | None:
+    """Tuned on the rows that would score it, but its policy tuned twins of it on folds of them too."""
+    unseen = getattr(case.prepared.search, "unseen", None)
+    if unseen is None:
+        return None
+    rows, classes = case.prepared.sources.validation, case.prepared.sources.classes
+    mine = np.asarray(case.scale.back(unseen), dtype=np.float64)
+    folds = np.zeros(len(rows), dtype=np.intp)
+    for number, held in enumerate(fold_rows(rows, classes)):
+        folds[held] = number
+    pooled = honest_score(case.metric, case.y, mine, rows_role="cross-fitted")
+    within = _within_folds(pooled, case.metric, case.y, mine, folds)
+    score: ScoreInterval | CrossFit = within
+    if case.complete and isfinite(pooled.value):
+        score = case.crossed(case.result.node.path, mine).moved(within.value - pooled.value)
+    note = (
+        "the returned model was trained on the rows that would score it; the score is that of its twins, "
+        "each trained on one half of them and scored on the other"
+    )
+    if not classes:
+        score = _wider(score, case.metric, _TWINS_WIDER)
+        note += (
+            f"; its interval is {_TWINS_WIDER - 1:.0%} wider than the rows alone would make it, since they "
+            "are not the returned model"
+        )
+    return Scored(score, View(rows, False), mine, notes=(note,), warnings=refused)
+
+
+def _score_before(case: Case, refused: tuple[str, ...]) -> Scored:
+    """The returned model was trained on the rows that would score it: the one before that can be scored."""
+    rows = case.prepared.sources.validation
+    why = "it was trained on the rows that would score it; give a test file, or use --nested or --holdout"
+    if not case.lineage or not case.complete:
+        return Scored(_no_score(len(rows), why), View(rows, False), None, warnings=refused)
+    score, mine = case.crossed(case.mixed.path), case.predicted_by(case.mixed.path)
+    instead = (
+        "no honest score of the returned model, which was trained on the rows that would score it; the model "
+        "before that"
+    )
+    warning = f"no honest score of the returned model: {why}"
+    return Scored(score, View(rows, False), mine, instead=instead, warnings=(warning, *refused))
+
+
+def _no_score(rows: int, why: str) -> ScoreInterval:
+    return ScoreInterval(np.nan, np.nan, np.nan, rows, "none", True, (why,))
+
+
+def _cross_fitted(case: Case, extra: Extra, refused: tuple[str, ...]) -> Scored:
+    rows = case.prepared.sources.validation
+    mine = case.predicted_by(case.result.node.path)
+    if mine is None or not case.complete:
+        mine = extra.own_units(case.prepared.trainer, case.result.state, rows)
+        score = honest_score(case.metric, case.y, mine, rows_role="validation")
+        return Scored(score, View(rows, False), mine, warnings=refused)
+    crossed = case.crossed(case.result.node.path)
+    few = () if len(rows) * MOST_SHARE >= LEAST_HELD else (
+        f"{len(rows)} validation rows are too few to keep some aside: the rows that chose also score",
+    )  # fmt: skip
+    return Scored(crossed, View(rows, False), mine, warnings=(*few, *refused))
