@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mixtree import advice as advice_module
-from mixtree.advice import Models, advice, looks
+from mixtree.advice import Looks, Models, advice, looks
 from mixtree.metrics import ACCURACY, AUROC, LOG_LOSS, Metric, as_metric
 from mixtree.tree import Node
 from mixtree.verdict import expected_optimism
@@ -177,3 +177,13 @@ def test_advice_leaves_models_without_finite_predictions_out():
     assert told == advice(Models(own, y, predictions, known, nodes, choose=LOG_LOSS), chooses=True, noise=0.0)
     assert "twice the target rows" in told[0] and len(asked) == 2 * once
     assert once <= 6 + 2 * 8  # the nodes of the curve, and at most two models on each of eight halves
+
+
+def test_where_nothing_was_chosen_nothing_was_lucky():
+    y, predictions, nodes = models(30, [0.5] * 30)
+    known = {node.path: node for node in nodes}
+    fixed = Models(AUROC, y, predictions, known, nodes, choose=None)
+    assert looks(fixed, nodes) == Looks(None, ())
+    assert fixed.scores == pytest.approx({path: AUROC(y, each) for path, each in predictions.items()})
+    (line,) = advice(fixed, chooses=True, noise=0.0)
+    assert "twice the budget" in line and "target rows" not in line

@@ -45,8 +45,8 @@ class Looks:
 class Models:
     """What the models of a search predict for the rows that chose, and their scores, computed once.
 
-    ``choose`` is the metric that the search minimises, ``nodes`` have its values, ``lineage`` are those that
-    led to the returned model.
+    ``choose`` is the metric that the search minimises, None if nothing was chosen; ``nodes`` have its values,
+    ``lineage`` are those that led to the returned model.
     """
 
     def __init__(
@@ -57,30 +57,36 @@ class Models:
         nodes: Mapping[Path, Node],
         lineage: Sequence[Node],
         *,
-        choose: Metric,
+        choose: Metric | None,
     ) -> None:
         self.metric, self.choose, self.y, self.lineage = metric, choose, y, lineage
         self._predictions = predictions
-        best = self._finite(sorted(predictions, key=lambda path: nodes[path].value), _MOST)
-        best = [path for path in best if not _behind(nodes[path], nodes[best[0]])]
-        led = self._finite([node.path for node in lineage if node.path in predictions])
-        known = metric.contributions is not None and choose.contributions is not None
-        self.optimism = 0.0 if best and known else float("nan")
+        self.optimism = float("nan")
         """Of the chosen node's score, expected from looking so often; NaN where it is not known."""
         self.scores: dict[Path, float] = {}
         """Of nodes that might have been chosen; of those that led to the returned one if they are a curve."""
         self._terms: dict[Path, Floats] = {}
-        if known and len(best) > 1 and len(y) > 1:
-            again = chosen_again(metric, y, [predictions[path] for path in best], choose=choose)
-            self.optimism = again.optimism
-            chosen = [best[k] for k in again.places.tolist()]
-            self.scores = dict(zip(chosen, again.scores.tolist(), strict=True))
-            self._terms = dict(zip(chosen, again.terms, strict=True))
+        if choose is not None and choose.contributions is not None and metric.contributions is not None:
+            self._choose_again(choose, nodes)
+        led = self._finite([node.path for node in lineage if node.path in predictions])
         others = [path for path in led if path not in self.scores]
         if others and len(led) >= _CURVE:
             # A metric of the user's may take its time, or fail: it is asked for no more than is needed.
             scores = scores_of(metric, y, [predictions[path] for path in others])
             self.scores |= dict(zip(others, scores.tolist(), strict=True))
+
+    def _choose_again(self, choose: Metric, nodes: Mapping[Path, Node]) -> None:
+        best = self._finite(sorted(self._predictions, key=lambda path: nodes[path].value), _MOST)
+        best = [path for path in best if not _behind(nodes[path], nodes[best[0]])]
+        if len(best) < 2 or len(self.y) < 2:
+            self.optimism = 0.0 if best else float("nan")
+            return
+        models = [self._predictions[path] for path in best]
+        again = chosen_again(self.metric, self.y, models, choose=choose)
+        self.optimism = again.optimism
+        chosen = [best[k] for k in again.places.tolist()]
+        self.scores = dict(zip(chosen, again.scores.tolist(), strict=True))
+        self._terms = dict(zip(chosen, again.terms, strict=True))
 
     def latest(self) -> dict[Path, NDArray[Any]]:
         """What the last models predict that predict numbers only."""
@@ -121,6 +127,8 @@ def _behind(node: Node, best: Node) -> bool:
 
 def looks(models: Models, nodes: Sequence[Node]) -> Looks:
     """Expected optimism of the best node's score, and how many new bests were more than noise."""
+    if models.choose is None:
+        return Looks(None, ())
     made_up = models.optimism
     notes: tuple[str, ...] = ()
     finite = [node for node in nodes if isfinite(node.value)]
@@ -146,14 +154,14 @@ def advice(models: Models, *, chooses: bool, noise: float) -> tuple[str, ...]:
             by_steps[total] = models.scores[node.path]
     return rows_or_budget(
         models.metric,
-        by_rows=_by_rows(models) if chooses else None,
+        by_rows=_by_rows(models, models.choose) if chooses and models.choose is not None else None,
         by_steps=by_steps if len(by_steps) >= _CURVE else None,
         rows=len(models.y),
         noise=noise,
     )
 
 
-def _by_rows(models: Models) -> dict[float, float] | None:
+def _by_rows(models: Models, choose: Metric) -> dict[float, float] | None:
     y = models.y
     if not _FEWEST <= len(y) <= _ROWS:
         return None
@@ -163,7 +171,7 @@ def _by_rows(models: Models) -> dict[float, float] | None:
     paths, known, rng = list(latest), list(latest.values()), np.random.default_rng(0)
     half, quarter = len(y) // 2, len(y) // 4
     codes = np.unique(y, return_inverse=True)[1] if known[0].ndim == 2 else np.zeros(len(y), dtype=np.intp)
-    pick_by, present = Chooser(models.choose, y, known), int(codes.max()) + 1
+    pick_by, present = Chooser(choose, y, known), int(codes.max()) + 1
     choosing, held = list[NDArray[np.bool_]](), list[NDArray[np.bool_]]()
     for _ in range(_REPEATS):
         place = rng.permutation(len(y))

@@ -109,7 +109,8 @@ def _concluded(
     """What is left to say once everything is trained."""
     hull, mixture = _mixture(case)
     options, result = case.prepared.options, case.result
-    models = Models(case.metric, case.y, case.clean_predictions, case.clean, case.lineage, choose=case.choose)
+    choose = case.choose if case.chooses else None
+    models = Models(case.metric, case.y, case.clean_predictions, case.clean, case.lineage, choose=choose)
     told = looks(models, list(case.clean.values()))
     honest = isinstance(scored.score, ScoreInterval) and not scored.score.optimistic
     return make_verdict(
@@ -122,13 +123,9 @@ def _concluded(
         bounded=bool(options.minimum or options.maximum or options.max_passes),
         queries=len(result.tree) if case.chooses else 0,
         chosen_on=_chosen_on(models, case) if honest else None,
-        optimism=told.optimism if case.chooses else None,
-        advice=advice(
-            models,
-            chooses=case.chooses and len(case.clean) == len(result.tree),
-            noise=scored.noise,
-        ),
-        notes=[*notes, *_both_uniform(case, against), *(told.notes if case.chooses else ())],
+        optimism=told.optimism,
+        advice=advice(models, chooses=len(case.clean) == len(result.tree), noise=scored.noise),
+        notes=[*notes, *_both_uniform(case, against), *told.notes],
         instead=scored.instead,
         reference_spent=extra.spent,
         warnings=[
