@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 from mixtree.data.synthetic import synthetic
 from mixtree.errors import InputError
 from mixtree.estimate import Estimate, HullTest, match_moments
+from mixtree.estimate.solve import VAGUE
 from mixtree.verdict import hull_words, interchangeable, mixture_uncertainty, shapley
 
 
@@ -34,12 +37,41 @@ def test_the_same_source_twice_is_interchangeable() -> None:
     twice = replace(sources, names=("a", "b", "c", "a again"), rows=(*sources.rows, sources.rows[0]))
     told = mixture_uncertainty(dict.fromkeys(twice.names, 0.25), match_moments(twice))
     assert told.interchangeable == (("a", "a again"),)
-    assert any("a and a again are interchangeable" in note for note in told.notes)
+    (note,) = [note for note in told.notes if "interchangeable" in note]
+    assert note.startswith("by the means of these rows a and a again are interchangeable: the sum of their")
+    low, high = map(float, re.findall(r"(\d\.\d\d) to (\d\.\d\d)", note)[0])
+    assert 0.4 < low < 0.7 < high < 1.0
 
 
 def test_different_sources_are_not_interchangeable() -> None:
     sources = synthetic(validation=300, test=1).sources
     assert interchangeable(sources.names, match_moments(sources)) == ()
+
+
+def groups(covariance) -> tuple[tuple[str, ...], ...]:
+    covariance = np.asarray(covariance, dtype=np.float64)
+    names = "abcdef"[: len(covariance)]
+    return interchangeable(names, estimate(covariance, [0.0] * len(names), [1.0] * len(names)))
+
+
+def unsplit(*sizes: int, spread: float = 1.0, sums: float = 1e-4) -> np.ndarray:
+    """Groups of sources whose sums vary by little and whose splits may be anything."""
+    blocks = [spread * (np.eye(size) - 1.0 / size) + sums / size**2 for size in sizes]
+    return scipy.linalg.block_diag(*blocks)
+
+
+def test_any_number_of_sources_may_be_interchangeable() -> None:
+    assert groups(unsplit(1, 3, 2)) == (("b", "c", "d"), ("e", "f"))
+    assert groups(unsplit(4, 1)) == (("a", "b", "c", "d"),)
+    assert groups(unsplit(5)) == (("a", "b", "c", "d", "e"),)
+
+
+def test_a_sum_that_is_not_known_makes_nobody_interchangeable() -> None:
+    """Weights of which nothing is known have nothing in common by that."""
+    assert groups(unsplit(2, 1, 1, sums=0.25)) == ()
+    # A group may be a part of those whose weights are unknown, but not by way of a third.
+    assert groups(unsplit(2, 2) + 0.0) == (("a", "b"), ("c", "d"))
+    assert groups(unsplit(2, 2, spread=0.01)) == ()
 
 
 def test_a_source_that_adds_nothing_is_named() -> None:
@@ -69,14 +101,15 @@ def test_many_sources_are_not_named_one_by_one() -> None:
     assert note.startswith("19 sources (s0, s1, s2 …) add nothing") and "0.030" in note
     odd = [note for note in told.notes if "was trained with weight" in note]
     assert len(odd) == 6 and any("for 13 more sources" in note for note in told.notes)
-    # Neighbours of opposite sign: each pair's sum is known, so all hang together.
-    chain = np.array([[(-1.0) ** (i + j) for j in range(20)] for i in range(20)]) + 1e-3 * np.eye(20)
-    alike = estimate(chain, [0.0] * 20, [1.0] * 20)
-    notes = mixture_uncertainty(dict.fromkeys(names, 0.05), alike).notes
-    assert any(note.startswith("all sources are interchangeable") for note in notes)
-    chain[19], chain[:, 19], chain[19, 19] = 0.0, 0.0, 1e-3  # but for one of them
-    notes = mixture_uncertainty(dict.fromkeys(names, 0.05), estimate(chain, [0.0] * 20, [1.0] * 20)).notes
-    assert any(note.startswith("19 sources (s0, s1, s2 …) are interchangeable") for note in notes)
+    start = "by the means of these rows "
+    for covariance, words in (
+        (unsplit(20), "all sources are interchangeable: the split is not known"),
+        (unsplit(18, 1, 1), "18 sources (s0, s1, s2 …) are interchangeable: the sum of their weights is"),
+    ):
+        alike = replace(estimate(covariance, [0.0] * 20, [1.0] * 20), notes=(f"{VAGUE} a few", "thin"))
+        notes = mixture_uncertainty(dict.fromkeys(names, 0.05), alike).notes
+        assert any(note.startswith(start + words) for note in notes) and "thin" in notes
+        assert any(note.startswith(VAGUE) for note in notes) == words.startswith("18")
 
 
 def test_what_was_not_tested_is_said_so() -> None:
@@ -107,7 +140,8 @@ def test_flatness_is_the_range_of_mixtures_within_a_standard_error() -> None:
     )
     assert told.as_good == 2
     assert told.flat == {"a": (0.5, 0.9), "b": (0.1, 0.5)}
-    assert told.weights["a"].high == 0.9
+    # That is no interval of a weight in the target: without an estimate nothing is known of it.
+    assert (told.weights["a"].low, told.weights["a"].high) == (0.0, 1.0)
     assert any("2 of the mixtures tried" in note for note in told.notes)
 
 

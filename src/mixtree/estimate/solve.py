@@ -29,6 +29,8 @@ Floats = NDArray[np.float64]
 
 LEVEL = 0.95
 """Of every interval here."""
+VAGUE = "these rows say next to nothing about the weight of"
+"""How a note begins that names sources whose interval is nearly all of [0, 1]."""
 
 # Weakest information about a direction of α that is believed, as 1 / variance: a standard deviation of 10 is
 # an interval of [0, 1] anyway, and keeps sources that cannot be told apart from dividing by zero.
@@ -321,7 +323,7 @@ def as_estimate(
     vague = [name for name, width in zip(names, high - low, strict=True) if width > 0.9]
     if vague:
         which = ", ".join(vague) if len(vague) <= 5 else f"{len(vague)} of the {len(names)} sources"
-        notes = (*notes, f"these rows say next to nothing about the weight of {which}")
+        notes = (*notes, f"{VAGUE} {which}")
     if 0 < n < 20:
         notes = (*notes, f"only {n} target rows: the intervals' 95 % is not to be relied on")
     return Estimate(alpha, covariance, low, high, method, n, notes, free)

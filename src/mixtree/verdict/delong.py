@@ -6,7 +6,7 @@ instead of being estimated.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,10 @@ from scipy.special import expit, logit, stdtrit
 from mixtree.metrics import Metric, absent_classes
 from mixtree.verdict.resampling import LEVEL, Bounds, Floats, class_scores, reaches
 
+Folds: TypeAlias = NDArray[np.intp]
+
 _EDGE = 3.0  # wrongly ranked pairs below which an area's variance may be small by luck
+_ROUNDING = 1e-20  # of the largest variance that there can be
 _RANKED = 5  # rows of a class below which its areas are as good as unknown
 
 
@@ -41,20 +44,35 @@ def of_gap_of_areas(
     pair: tuple[NDArray[Any], NDArray[Any]],
     values: tuple[float, ...],
     rng: np.random.Generator,
+    folds: Folds | None = None,
 ) -> tuple[str, Bounds]:
-    """Method and bounds of the difference of two models' areas on the same rows."""
-    ranks = [_Ranks(metric, labels, each, value) for each, value in zip(pair, values, strict=True)]
-    plain, kept = _ranks_gap(labels, ranks[0], ranks[1], rng), _usual_classes(labels)
+    """Method and bounds of the difference of two models' areas on the same rows, or within folds of them."""
+    ranks = [_Ranks(metric, labels, each, value, folds) for each, value in zip(pair, values, strict=True)]
+    plain, kept = _ranks_gap(ranks[0], ranks[1], rng), _usual_classes(labels)
     if kept is None:
         return "DeLong, paired", plain
-    usual = [_of_usual(metric, labels[kept], each[kept]) for each in pair]
-    gap, share = _ranks_gap(labels[kept], usual[0], usual[1], rng), _share(labels, kept)
+    some = None if folds is None else folds[kept]
+    usual = [_of_usual(metric, labels[kept], each[kept], some) for each in pair]
+    gap, share = _ranks_gap(usual[0], usual[1], rng), _share(labels, kept)
 
     def around(alpha: float) -> tuple[float, float]:
         low, high = gap(alpha)
         return share * low - (1.0 - share), share * high + 1.0 - share
 
     return _narrower("DeLong, paired", plain, around)
+
+
+def within(metric: Metric, labels: NDArray[Any], predictions: NDArray[Any], folds: Folds | None) -> float:
+    """The score, or the mean of those within the folds: rows of different ones have different models."""
+    if folds is None:
+        return metric(labels, predictions)
+    parts = [folds == fold for fold in np.unique(folds)]
+    return float(np.mean([metric(labels[part], predictions[part]) for part in parts]))
+
+
+def every_class_in(folds: Folds, labels: NDArray[Any]) -> bool:
+    """Whether every fold has rows of every class that there is: else its areas are those of other pairs."""
+    return all(len(np.unique(labels[folds == fold])) == len(np.unique(labels)) for fold in np.unique(folds))
 
 
 def terms_of(metric: Metric, labels: NDArray[Any], predictions: NDArray[Any]) -> Floats:
@@ -81,9 +99,11 @@ def _share(labels: NDArray[Any], kept: NDArray[np.bool_]) -> float:
     return some * (some - 1) / (every * (every - 1))
 
 
-def _of_usual(metric: Metric, labels: NDArray[Any], predictions: NDArray[Any]) -> _Ranks:
+def _of_usual(
+    metric: Metric, labels: NDArray[Any], predictions: NDArray[Any], folds: Folds | None = None
+) -> _Ranks:
     with absent_classes():
-        return _Ranks(metric, labels, predictions, metric(labels, predictions))
+        return _Ranks(metric, labels, predictions, within(metric, labels, predictions, folds), folds)
 
 
 def _narrower(method: str, plain: Bounds, around: Bounds) -> tuple[str, Bounds]:
@@ -101,12 +121,26 @@ class _Ranks:
     too small; so the same interval after half a wrongly and half a rightly ranked pair is joined to it.
     """
 
-    def __init__(self, metric: Metric, labels: NDArray[Any], predictions: NDArray[Any], value: float) -> None:
-        self.value, self.terms = value, terms_of(metric, labels, predictions)
-        counts = np.unique(labels, return_counts=True)[1]
-        self.pairs = int(counts.min())
+    def __init__(
+        self,
+        metric: Metric,
+        labels: NDArray[Any],
+        predictions: NDArray[Any],
+        value: float,
+        folds: Folds | None = None,
+    ) -> None:
+        codes, counts = np.unique(labels, return_inverse=True, return_counts=True)[1:]
+        self.value, self.cells, self.pairs = value, codes, int(counts.min())
         self.widest = 2.0 / len(counts)
-        self.variance, self.freedom = _spread(labels, self.terms, widest=self.widest)
+        if folds is None:
+            self.terms = terms_of(metric, labels, predictions)
+        else:  # a mean of areas: its terms are those of each, class by class in every fold
+            parts = [folds == fold for fold in np.unique(folds)]
+            self.cells, self.widest = codes + len(counts) * folds, self.widest / len(parts)
+            self.terms = np.empty(len(labels))
+            for part in parts:
+                self.terms[part] = terms_of(metric, labels[part], predictions[part]) / len(parts)
+        self.variance, self.freedom = _spread(self.cells, self.terms, widest=self.widest)
 
     def bounds(self, alpha: float) -> tuple[float, float]:
         """A union of two logit intervals; at 0 or 1 what so many independent pairs allow."""
@@ -133,7 +167,7 @@ class _Ranks:
     @property
     def known(self) -> bool:
         """Whether there is a variance to speak of: none where every pair is ranked alike."""
-        return 1e-12 < self.value < 1.0 - 1e-12 and self.variance > 0.0
+        return 1e-12 < self.value < 1.0 - 1e-12 and self.variance > _ROUNDING * self.widest**2
 
     @property
     def edge(self) -> float:
@@ -162,19 +196,19 @@ def _spread(labels: NDArray[Any], terms: Floats, *, widest: float) -> tuple[floa
     return parts, (parts**2 / squares if squares > 0.0 else 1e6)
 
 
-def _ranks_gap(labels: NDArray[Any], one: _Ranks, two: _Ranks, rng: np.random.Generator) -> Bounds:
+def _ranks_gap(one: _Ranks, two: _Ranks, rng: np.random.Generator) -> Bounds:
     """DeLong's paired variance, with the wider of Student's t and the bootstrap-t.
 
     Where hardly a row is ranked wrong that variance may be next to nothing by luck. There the difference is
     also put together from both scores' own intervals (MOVER), which are not symmetric, as the truth is not.
     """
     gap, terms = one.value - two.value, one.terms - two.terms
-    variance, freedom = _spread(labels, terms, widest=2.0 * one.widest)
-    scores = class_scores([terms[labels == label] for label in np.unique(labels)], rng)
+    variance, freedom = _spread(one.cells, terms, widest=2.0 * one.widest)
+    scores = class_scores([terms[one.cells == cell] for cell in np.unique(one.cells)], rng)
     both = np.sqrt(one.variance * two.variance)
     alike = (one.variance + two.variance - variance) / (2.0 * both) if both > 0.0 else 0.0
     alike = float(np.clip(alike, 0.0, 1.0))
-    skewed = min(one.edge, two.edge) < _EDGE or variance <= 0.0
+    skewed = min(one.edge, two.edge) < _EDGE or variance <= _ROUNDING * one.widest**2
 
     def bounds(alpha: float) -> tuple[float, float]:
         down, up = (reach * np.sqrt(variance) for reach in reaches(scores, freedom, alpha))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -28,7 +29,7 @@ from mixtree.metrics import (
     Metric,
     absent_classes,
 )
-from mixtree.verdict.delong import of_area, of_gap_of_areas, terms_of
+from mixtree.verdict.delong import every_class_in, of_area, of_gap_of_areas, terms_of, within
 from mixtree.verdict.resampling import (
     LEVEL,
     RESAMPLES,
@@ -49,6 +50,8 @@ FEW = 20
 _FEWEST_RESAMPLES = 1.0 / (RESAMPLES + 1.0)  # the smallest p-value that resampling alone can give
 _SMALLEST = 1e-12  # p-value that is ever claimed
 _ROUNDING = 1e-12  # relative difference of two predictions that counts as none
+_RARE, _IMAGINED = 10, 2  # rows of the rarest class below which so many more are imagined
+_FEWEST = 3  # rows that can tell two models apart, and losses from one another
 _CHOSEN = ("cross-fitted", "validation", "trained")
 
 
@@ -124,7 +127,7 @@ def honest_score(
         return ScoreInterval(value, np.nan, np.nan, 1, "none", optimistic, notes)
     method, bounds = _score_bounds(metric, labels, given, value, np.random.default_rng(seed))
     low, high = bounds(1.0 - level)
-    if _is_loss(metric):
+    if _is_loss(metric) or _is_root(metric):
         low = max(low, 0.0)
     if low == 0.0 < value and (_is_loss(metric) or _is_root(metric)):
         notes = (
@@ -144,13 +147,18 @@ def paired_difference(
     two: ArrayLike,
     *,
     made_up: float = 0.0,
+    folds: NDArray[np.intp] | None = None,
+    wider: float = 1.0,
     level: float = LEVEL,
     seed: int = 0,
 ) -> Difference:
     """The first model's score less the second's, paired by row.
 
     ``made_up`` is by how much the first is expected to look better than it is, since these rows chose it (see
-    :func:`mixtree.verdict.cross_fitted`): that much is taken off, and the interval extended by it.
+    :func:`mixtree.verdict.cross_fitted`): that much is taken off, and the interval extended by it. Where the
+    rows of different ``folds`` were predicted by different models, areas are compared within folds: what two
+    models predict is not to be ranked together. ``wider`` is how much the interval is widened for what else
+    sets those models apart from the one that is meant.
 
     >>> from mixtree.metrics import MAE
     >>> paired_difference(MAE, [1.0, 2.0, 3.0], [1.0, 2.0, 4.0], [1.0, 2.0, 4.0]).outcome
@@ -166,33 +174,39 @@ def paired_difference(
     told = tuple(dict.fromkeys((*notes[0], *notes[1])))
     if not np.isfinite(values).all():
         return Difference(np.nan, np.nan, np.nan, np.nan, rows, "none", higher, told)
-    if rows == 1:
-        told = (*told, "one row cannot tell two models apart")
+    if rows < _FEWEST:
+        told = (*told, f"{('one row', 'two rows')[rows - 1]} cannot tell two models apart")
         return Difference(np.nan, np.nan, np.nan, np.nan, rows, "none", higher, told)
-    off = made_up if higher else -made_up
-    gap = values[0] - values[1] - off
+    if folds is not None:
+        folds = folds if _is_area(metric) and every_class_in(folds, labels) else None
+        values = tuple(within(metric, labels, each, folds) for each in (first, second))
+    off, raw = made_up if higher else -made_up, values[0] - values[1]
+    gap = raw - off
     if np.allclose(first, second, rtol=_ROUNDING, atol=0.0):
         same = (*told, "both models predict the same")
         return Difference(0.0, 0.0, 0.0, 1.0, rows, "identical", higher, same)
     rng = np.random.default_rng(seed)
-    method, plain, least = _gap_bounds(metric, labels, (first, second), values, rng)
+    method, plain, least = _gap_bounds(metric, labels, (first, second), values, rng, folds)
 
     def bounds(alpha: float) -> tuple[float, float]:
         low, high = plain(alpha)
+        low, high = raw - wider * (raw - low), raw + wider * (high - raw)
         return low - max(off, 0.0), high - min(off, 0.0)
 
     low, high = bounds(1.0 - level)
     if _is_area(metric):
-        low, high = max(low, -1.0), min(high, 1.0)
+        low, high, gap = max(low, -1.0), min(high, 1.0), min(max(gap, -1.0), 1.0)
     p = max(p_value(bounds), least)
     if p == least == _FEWEST_RESAMPLES:  # fewer than any resample: how far out it is, the tail of a t tells
-        p = min(p, _tail(gap, low, high, rows, level))
+        # An area hangs on the rows of the rarest class, however many the others have.
+        freedom = int(np.unique(labels, return_counts=True)[1].min()) - 1 if _is_area(metric) else rows - 1
+        p = min(p, _tail(gap, low, high, freedom, level))
     return _agreed(Difference(gap, low, high, p, rows, method, higher, (*told, *_few(rows))), 1.0 - level)
 
 
-def _tail(gap: float, low: float, high: float, rows: int, level: float) -> float:
+def _tail(gap: float, low: float, high: float, freedom: int, level: float) -> float:
     """The p-value of a difference with this interval, as a t distribution continues it beyond 0."""
-    reach, df = (gap - low if gap > 0.0 else high - gap), max(rows - 1, 1)
+    reach, df = (gap - low if gap > 0.0 else high - gap), max(freedom, 1)
     if not reach > 0.0:
         return 1.0
     far = abs(gap) / reach * float(stdtrit(df, 0.5 + 0.5 * level))
@@ -265,8 +279,9 @@ def _is_area(metric: Metric) -> bool:
 
 def _is_loss(metric: Metric) -> bool:
     """Whether it is a mean of losses that cannot be negative."""
-    losses = (LOG_LOSS, SQUARED_LOSS, ABSOLUTE_LOSS, MAE)
-    return any(metric.contributions is each.contributions for each in losses)
+    given = metric.contributions
+    rows = given.func if isinstance(given, partial) else given  # in other units it is a loss all the same
+    return any(rows is each.contributions for each in (LOG_LOSS, SQUARED_LOSS, ABSOLUTE_LOSS, MAE))
 
 
 def _steadier(metric: Metric) -> str:
@@ -277,7 +292,7 @@ def _steadier(metric: Metric) -> str:
 def _by_bootstrap(metric: Metric, rows: int) -> bool:
     if metric.contributions is None or (metric.by_class and not _is_area(metric)):
         return True
-    return rows < 3 and not _is_accuracy(metric)
+    return rows < _FEWEST and not (_is_accuracy(metric) or _is_area(metric))
 
 
 def _is_root(metric: Metric) -> bool:
@@ -305,10 +320,44 @@ def _score_bounds(
         return of_area(metric, labels, predictions, value)
     if _is_accuracy(metric):
         return "Clopper–Pearson", lambda alpha: _exact(round(value * len(labels)), len(labels), alpha)
-    bounds = of_mean(_columns(metric, labels, predictions, value), rng)
+    column = _columns(metric, labels, predictions, value)
+    bounds = of_mean(column, rng)
+    if (more := _more_rows(metric, labels, [predictions], [column])) is not None:
+        bounds = _union(bounds, of_mean(np.append(column, [more[0]] * _IMAGINED), rng))
     if _is_root(metric):
         return "root of Student's t and bootstrap-t", lambda alpha: _root(bounds(alpha))
     return "Student's t and bootstrap-t", bounds
+
+
+def _more_rows(
+    metric: Metric, labels: NDArray[Any], stacks: Sequence[NDArray[Any]], columns: Sequence[Floats]
+) -> Floats | None:
+    """What each model may be expected to lose on one more row of the rarest class; None if it has enough.
+
+    A log-loss hangs on how many of those rows there are, and of two or three that is not known. What they
+    lose is known from their own losses, and from what the others would lose if they were of that class. Of
+    several classes as rare the one counts on which most is lost, or that sets two models most apart.
+    """
+    if metric.contributions is not LOG_LOSS.contributions:
+        return None
+    counts = np.bincount(labels.astype(np.intp), minlength=stacks[0].shape[1])
+    if counts.min() >= _RARE:
+        return None
+    rarest, losses = np.flatnonzero(counts == counts.min()), []
+    for predictions, column in zip(stacks, columns, strict=True):
+        own = np.array([column[labels == label].sum() for label in rarest])
+        turned = [terms_of(metric, np.full_like(labels, label), predictions).mean() for label in rarest]
+        losses.append((own + _IMAGINED * np.array(turned)) / (counts.min() + _IMAGINED))
+    most = np.abs(losses[0] - losses[1]) if len(losses) == 2 else losses[0]
+    return np.array(losses)[:, int(most.argmax())]
+
+
+def _union(one: Bounds, two: Bounds) -> Bounds:
+    def bounds(alpha: float) -> tuple[float, float]:
+        (low, high), (other_low, other_high) = one(alpha), two(alpha)
+        return min(low, other_low), max(high, other_high)
+
+    return bounds
 
 
 def _exact(hits: int, rows: int, alpha: float) -> tuple[float, float]:
@@ -330,20 +379,25 @@ def _gap_bounds(
     pair: tuple[NDArray[Any], NDArray[Any]],
     values: tuple[float, ...],
     rng: np.random.Generator,
+    folds: NDArray[np.intp] | None,
 ) -> tuple[str, Bounds, float]:
     """Method, bounds, and the smallest p-value that it can give."""
     least = _FEWEST_RESAMPLES
     if _by_bootstrap(metric, len(labels)):
         return "bias-corrected bootstrap", _any_bounds(metric, labels, pair, rng), least
     if _is_area(metric):
-        return *of_gap_of_areas(metric, labels, pair, values, rng), least
+        return *of_gap_of_areas(metric, labels, pair, values, rng, folds), least
     if _is_accuracy(metric):
         return _mcnemar(*(terms_of(metric, labels, each) for each in pair))
     one, two = (_columns(metric, labels, each, value) for each, value in zip(pair, values, strict=True))
     if _is_root(metric):
         bounds = of_gap_of_roots(one, two, rng)
     else:
-        bounds = of_mean(one - two, rng, size=float(max(np.abs(one).max(), np.abs(two).max())))
+        size = float(max(np.abs(one).max(), np.abs(two).max()))
+        bounds = of_mean(one - two, rng, size=size)
+        if (more := _more_rows(metric, labels, pair, (one, two))) is not None:
+            longer = np.append(one - two, [more[0] - more[1]] * _IMAGINED)
+            bounds = _union(bounds, of_mean(longer, rng, size=size))
     if bounds(0.5)[0] == bounds(0.5)[1] != 0.0:
         # One and the same difference on every row: a sign test is all there is.
         return "sign test", bounds, 0.5 ** (len(labels) - 1)
@@ -373,7 +427,7 @@ def _any_bounds(
     def score(rows: NDArray[np.intp]) -> float:
         try:  # straight to the function: all rows were checked before
             values = [float(metric.values(labels[rows], each[None, rows])[0]) for each in stacks]
-        except DataError:  # a resample of one class only
+        except Exception:  # of a user's function, which all rows did not trouble: say, one class only
             return np.nan
         return values[0] if len(values) == 1 else values[0] - values[1]
 

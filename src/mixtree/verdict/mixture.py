@@ -11,7 +11,7 @@ import numpy as np
 
 from mixtree.errors import InputError
 from mixtree.estimate.hull import HullTest
-from mixtree.estimate.solve import Estimate
+from mixtree.estimate.solve import VAGUE, Estimate, intervals
 from mixtree.simplex import Mixture
 
 NOTHING = 0.05
@@ -20,8 +20,8 @@ NOTHING = 0.05
 NAMED = 6
 """Sources that are spoken of one by one; of more it is said how many they are."""
 
-_APART = 2.0  # the split between interchangeable sources is this much less known than their sum
-_UNKNOWN = 0.25  # standard deviation of the split from which it is as good as unknown
+_UNKNOWN = 0.25  # standard deviation of a weight from which it is as good as unknown
+_KNOWN = 0.1  # the same of a sum of weights, up to which it is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,6 @@ def mixture_uncertainty(
         known = names[: len(estimate.alpha)]
         for name, least, most in zip(known, estimate.low, estimate.high, strict=True):
             low[name], high[name] = float(least), float(most)
-    elif flat is not None:
-        for name in names:
-            low[name], high[name] = flat[name]
     for name in names[len(known) :] if known else ():
         low[name] = high[name] = float(weights[name])
     rows = {name: Weight(float(weights[name]), low[name], high[name]) for name in names}
@@ -92,20 +89,35 @@ def mixture_uncertainty(
 def interchangeable(names: Sequence[str], estimate: Estimate) -> tuple[tuple[str, ...], ...]:
     """Groups of sources between which the target's rows cannot choose, though they know their sum.
 
-    Two sources belong together if the standard deviation of α_i − α_j is at least twice that of α_i + α_j and
-    so large that the split between them is as good as unknown.
+    Sources whose weight is not known are put together, those first whose weights make up for each other most
+    (the most negative correlation), until the sum of every group is known. That of all sources always is.
     """
-    covariance, count = estimate.covariance, len(estimate.alpha)
-    parent = list(range(count))
-    variance = np.diag(covariance)
-    own, cross = variance[:, None] + variance, 2.0 * covariance
-    apart, together = np.sqrt(np.maximum(own - cross, 0.0)), np.sqrt(np.maximum(own + cross, 0.0))
-    alike = np.triu((apart / 2.0 >= _UNKNOWN) & (apart >= _APART * together), 1)
-    for i, j in np.argwhere(alike).tolist():
-        old, new = parent[j], parent[i]
-        parent = [new if each == old else each for each in parent]
-    groups = [[names[i] for i in range(count) if parent[i] == root] for root in sorted(set(parent))]
-    return tuple(tuple(group) for group in groups if len(group) > 1)
+    covariance = np.array(estimate.covariance, dtype=np.float64)
+    unknown = np.sqrt(np.maximum(np.diag(covariance), 0.0)) >= _UNKNOWN
+    groups = [[place] for place in range(len(covariance))]
+    while True:
+        deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+        open_ = np.flatnonzero(deviation > _KNOWN)
+        if len(open_) < 2:
+            break
+        among = covariance[np.ix_(open_, open_)] / np.outer(deviation[open_], deviation[open_])
+        among[np.tril_indices(len(open_))] = np.inf
+        one, two = open_[list(np.unravel_index(among.argmin(), among.shape))].tolist()
+        groups[one] += groups.pop(two)
+        covariance[one] += covariance[two]
+        covariance[:, one] += covariance[:, two]
+        covariance = np.delete(np.delete(covariance, two, axis=0), two, axis=1)
+    sums = np.diag(covariance) <= _KNOWN**2
+    found = [sorted(group) for group, known in zip(groups, sums, strict=True) if known and len(group) > 1]
+    return tuple(tuple(names[place] for place in group) for group in sorted(found) if unknown[group].all())
+
+
+def _sum_of(group: Sequence[str], known: Sequence[str], estimate: Estimate) -> tuple[float, float]:
+    """The 95 % interval of the sum of some weights."""
+    inside = np.isin(known, group).astype(np.float64)
+    deviation = np.sqrt(np.maximum(inside @ estimate.covariance @ inside, 0.0))
+    low, high = intervals(np.atleast_1d(inside @ estimate.free), np.atleast_1d(deviation), estimate.n)
+    return float(low[0]), float(high[0])
 
 
 def _flatness(
@@ -156,11 +168,15 @@ def _notes(
             )
     for group in together:
         if len(group) == len(rows):  # their sum is 1, whatever the rows are
-            notes.append(
-                "all sources are interchangeable, as far as these rows can tell: their split is not known"
-            )
-        else:
-            notes.append(f"{_listed(group)} are interchangeable: these rows know their sum, not the split")
+            notes = [note for note in notes if not note.startswith(VAGUE)]  # which says the same
+            notes.append("by the means of these rows all sources are interchangeable: the split is not known")
+            continue
+        assert estimate is not None  # which the groups come from
+        low, high = _sum_of(group, known, estimate)
+        notes.append(
+            f"by the means of these rows {_listed(group)} are interchangeable: the sum of their weights is "
+            f"{low:.2f} to {high:.2f}, the split is not known"
+        )
     if explained is False:  # what a source weighs in the nearest mixture says nothing about its worth then
         return tuple(notes)
     # Of a target that may be no mixture of the sources a weight says nothing for sure.
