@@ -41,7 +41,15 @@ def told(verdict):
 def test_the_json_holds_what_was_promised(few):
     plain = told(fit(few.sources, **QUICK, reference="all").verdict)
     keys = ["sentence", "score", "against", "hull", "mixture", "queries", "notes"]
-    assert list(plain) == [*keys, "reference_spent", "warnings", "metric", "higher_is_better", "of"]
+    assert list(plain) == [
+        *keys,
+        "reference_spent",
+        "warnings",
+        "metric",
+        "higher_is_better",
+        "of",
+        "optimistic",
+    ]
     assert list(plain["mixture"]) == list(few.sources.names)
     assert [each["name"] for each in plain["against"]] == ["uniform", "the best single source"]
     assert plain["reference_spent"] == {"uniform": 120, "single sources": 360}
@@ -206,7 +214,7 @@ def test_who_beats_a_reference_that_was_trained_for_too_long_is_warned(few, monk
     monkeypatch.setattr("mixtree.judging.paired_difference", lambda *args, **options: better)
     told = fit(few.sources, model="linear", budget=3_000, test=few.test).verdict.warnings
     assert [each for each in told if "by heart" in each] == [
-        "uniform: trained for the whole budget, 250 passes over the rows, and may know them by heart; with a "
+        "uniform: trained for the whole budget, 250 passes over its rows, and may know them by heart; with a "
         "smaller budget the difference may be another one"
     ]
     told = fit(few.sources, model="linear", budget=300, test=few.test).verdict.warnings

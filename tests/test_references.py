@@ -61,7 +61,7 @@ def test_a_reference_that_diverges_is_nan_and_charged(problem, monkeypatch):
     monkeypatch.setattr("mixtree.references.run", diverges)
     extra = extra_of(problem, reference="all")
     found, _ = references(extra, View(problem.test, True), choose=LOG_LOSS)
-    assert all(np.isnan(each).all() for each in found.values())
+    assert all(np.isnan(each.predictions).all() for each in found.values())
     assert extra.spent["single sources"] == 300
     assert np.isnan(nested_predictions(extra, np.arange(60) % 3)).all()
     assert extra.spent["nested folds"] == 300
@@ -78,12 +78,14 @@ def test_validation_by_fold_sees_no_row_that_it_predicts(problem):
     rows = problem.sources.validation
     folds = np.arange(60) % 3
     view = View(rows, False, folds)
-    before = references(extra_of(problem, reference="all"), view, choose=LOG_LOSS)[0]["validation"]
+    before = references(extra_of(problem, reference="all"), view, choose=LOG_LOSS)[0][
+        "validation"
+    ].predictions
     # Other labels in one fold change what is predicted for the others, not for itself.
     y = np.where(folds == 0, 1 - rows.y, rows.y)
     changed = replace(problem, sources=replace(problem.sources, validation=replace(rows, y=y)))
     view = View(changed.sources.validation, False, folds)
-    after = references(extra_of(changed, reference="all"), view, choose=LOG_LOSS)[0]["validation"]
+    after = references(extra_of(changed, reference="all"), view, choose=LOG_LOSS)[0]["validation"].predictions
     np.testing.assert_array_equal(before[folds == 0], after[folds == 0])
     assert (before[folds != 0] != after[folds != 0]).any()
 
@@ -215,11 +217,11 @@ def test_references_are_trained_at_the_step_size_that_the_study_chose(steep):
     extra = Extra(prepared, 300, LabelScale())
     assert extra.rate < 1.0
     found, notes = references(extra, View(steep.test, True), choose=SQUARED_LOSS)
-    at = f"{extra.rate:g} × the step size, which the study had chosen, and at the usual one"
-    assert notes[-1] == f"{', '.join(found)} were trained at {at}: the better one counts"
+    at = f"{extra.rate:g} × the usual step size, at which the study ended, and at the usual one"
+    assert notes[-1] == f"{' and '.join(found)} were trained at {at}: the better one counts"
     assert extra.spent["uniform"] == extra.spent["validation"] == 600
-    assert np.isfinite(found["validation"]).all()  # which diverges at the usual one
-    error = np.abs(found["uniform"] - steep.test.y).mean()
+    assert np.isfinite(found["validation"].predictions).all()  # which diverges at the usual one
+    error = np.abs(found["uniform"].predictions - steep.test.y).mean()
     assert error < 0.2 and not np.abs(blown - steep.test.y).mean() < 10.0
     verdict = judge(prepared, result)
     assert verdict.sentence.startswith("Not distinguishable from uniform")

@@ -84,14 +84,14 @@ def test_a_model_of_the_targets_rows_is_not_scored_on_them(few):
         "No honest score of the returned model, which was trained on the rows that would score it; the model "
         "before that: "
     )
-    assert any("--nested" in warning for warning in verdict.warnings)
+    assert any("nested folds" in warning for warning in verdict.warnings)
     before = result.tree[()]
     assert [each.weight for each in verdict.mixture.values()] == before.mixture[:3].tolist()
     assert any("steps, which were on the target's own rows" in note for note in verdict.notes)
     only = fit(few.sources, **QUICK, policy="validation").verdict
     assert only.sentence == (
-        "No honest score of the returned model: it was trained on the rows that would score it; give a test "
-        "file, or use --nested or --holdout."
+        "No honest score of the returned model: it was trained on the rows that would score it; give test "
+        "rows, a holdout or nested folds."
     )
     assert only.as_dict()["score"]["value"] is None
     assert fit(few.sources, **QUICK, policy="validation", holdout=0.4).verdict.score.rows == 24
@@ -115,7 +115,7 @@ def test_twins_are_scored_on_rows_they_never_saw_less_what_choosing_made_up():
     y, folds = case.y, fold_rows(prepared.sources.validation, 2)
     within = np.mean([AUROC(y[rows], prepared.search.unseen[rows]) for rows in folds])
     assert verdict.score.value <= within + 1e-12
-    assert "cross-fitted on the 80 rows that also chose the model: partly optimistic" in verdict.sentence
+    assert "cross-fitted on the 80 rows that also trained the model: partly optimistic" in verdict.sentence
     assert any("its twins, each trained on one half" in note for note in verdict.notes)
 
 
@@ -185,5 +185,5 @@ def test_twins_of_a_regression_have_wider_intervals():
     result = fit(problem.sources, model="linear", budget=1000, reference="none")
     assert result.node.phase == "target"
     note = next(each for each in result.verdict.notes if "its twins" in each)
-    assert "its interval is 75% wider" in note
+    assert "its interval, and those of differences, are 75% wider" in note
     assert result.verdict.score.low >= 0.0

@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from mixtree.estimate.hull import HullTest
 from mixtree.events import Listener
 from mixtree.fitting import MANY_PASSES, Prepared
 from mixtree.metrics import Metric
-from mixtree.references import Extra, TimeLimit, attribution, references
+from mixtree.references import Extra, Rival, TimeLimit, attribution, references
 from mixtree.scoring import Case, Scored, scored_by_rows
 from mixtree.storage.base import Storage
 from mixtree.study import Result
@@ -33,8 +34,9 @@ from mixtree.verdict import (
     mixture_uncertainty,
     paired_difference,
 )
-from mixtree.verdict.intervals import FEW
+from mixtree.verdict.intervals import FEW, is_area
 from mixtree.verdict.target import about_target
+from mixtree.verdict.words import VALIDATION, number
 
 Floats = NDArray[np.float64]
 
@@ -43,6 +45,8 @@ EVENT = "verdict"
 
 _RARE = 10  # rows of a class below which a score deserves a warning
 _UNIFORM = 0.02  # weights nearer to 1/K than this are shown as the same
+_ALL = 0.98  # a weight from which a mixture is one source
+_FEW_ROWS = 10  # that are half of a loss
 
 
 def judged(
@@ -89,28 +93,47 @@ def judge(
     """
     case = Case(prepared, result, metric or prepared.chosen.metric, scale or LabelScale())
     extra = Extra(prepared, case.budget, case.scale, listeners, limit)
-    scored = scored_by_rows(case, extra)
+    scored, models = scored_by_rows(case, extra), _models(case)
     notes, against = list(scored.notes), dict[str, Difference]()
     if scored.mine is not None:
         others, left_out = references(extra, scored.view, choose=case.choose)
-        y = case.scale.back(scored.view.rows.y)
         against = {
-            name: paired_difference(case.metric, y, scored.mine, each, made_up=scored.made_up)
-            for name, each in others.items()
+            name: _against(case, scored, scored.mine, rival, scored.made_up(models.optimism))
+            for name, rival in others.items()
         }
         notes += [*left_out, *attribution(extra, case.mixed.mixture, scored.view, case.metric)]
-    return _concluded(case, extra, scored, against, notes)
+    return _concluded(case, extra, scored, models, against, notes)
+
+
+@one_thread()
+def _models(case: Case) -> Models:
+    choose = case.choose if case.chooses else None
+    return Models(case.metric, case.y, case.clean_predictions, case.clean, case.lineage, choose=choose)
+
+
+def _against(case: Case, scored: Scored, mine: Floats, rival: Rival, made_up: float) -> Difference:
+    """The comparison with an alternative; none where it is not known how much these rows flatter it."""
+    y, metric = case.scale.back(scored.view.rows.y), case.metric
+    if not isfinite(made_up):
+        why = "these rows chose the model, and by how much that flatters it is not known"
+        return Difference(np.nan, np.nan, np.nan, np.nan, len(y), "none", metric.higher_is_better, (why,))
+    return paired_difference(
+        metric, y, mine, rival.predictions, made_up=made_up, folds=rival.parts, wider=scored.wider
+    )
 
 
 @one_thread()
 def _concluded(
-    case: Case, extra: Extra, scored: Scored, against: Mapping[str, Difference], notes: Sequence[str]
+    case: Case,
+    extra: Extra,
+    scored: Scored,
+    models: Models,
+    against: Mapping[str, Difference],
+    notes: Sequence[str],
 ) -> Verdict:
     """What is left to say once everything is trained."""
     hull, mixture = _mixture(case)
     options, result = case.prepared.options, case.result
-    choose = case.choose if case.chooses else None
-    models = Models(case.metric, case.y, case.clean_predictions, case.clean, case.lineage, choose=choose)
     told = looks(models, list(case.clean.values()))
     honest = isinstance(scored.score, ScoreInterval) and not scored.score.optimistic
     return make_verdict(
@@ -125,8 +148,9 @@ def _concluded(
         chosen_on=_chosen_on(models, case) if honest else None,
         optimism=told.optimism,
         advice=advice(models, chooses=len(case.clean) == len(result.tree), noise=scored.noise),
-        notes=[*notes, *_both_uniform(case, against), *told.notes],
+        notes=[*notes, *_same_mixture(case, against), *told.notes],
         instead=scored.instead,
+        of=scored.of,
         reference_spent=extra.spent,
         warnings=[
             *scored.warnings,
@@ -134,7 +158,8 @@ def _concluded(
             *_by_heart(case, against),
             *_rare(scored, case),
             *_constant(case),
-            *_by_chance(case.metric, scored.score),
+            *_by_few(case, scored),
+            *_by_chance(case, scored, against),
         ],
     )
 
@@ -161,16 +186,17 @@ def _warned(score: ScoreInterval | CrossFit | None, against: Mapping[str, Differ
 
 def _by_heart(case: Case, against: Mapping[str, Difference]) -> list[str]:
     """A reference that was trained for too long is no feat to beat."""
-    rows = int(case.prepared.sources.sizes.sum())
-    passes = case.budget * case.prepared.chosen.batch_size / rows
-    beaten = [name for name, each in against.items() if each.outcome == "better"]
-    if passes <= MANY_PASSES or not beaten:
-        return []
-    names = ", ".join(beaten)
-    return [
-        f"{names}: trained for the whole budget, {passes:,.0f} passes over the rows, and may know them by "
-        "heart; with a smaller budget the difference may be another one"
-    ]
+    sources, told = case.prepared.sources, []
+    rows = dict(zip((f"only {name}" for name in sources.names), sources.sizes.tolist(), strict=True))
+    rows |= {VALIDATION: len(sources.validation)}
+    for name, each in against.items():
+        passes = case.budget * case.prepared.chosen.batch_size / rows.get(name, int(sources.sizes.sum()))
+        if each.outcome == "better" and passes > MANY_PASSES:
+            told.append(
+                f"{name}: trained for the whole budget, {passes:,.0f} passes over its rows, and may know "
+                "them by heart; with a smaller budget the difference may be another one"
+            )
+    return told
 
 
 def _rare(scored: Scored, case: Case) -> list[str]:
@@ -195,14 +221,18 @@ def _rare(scored: Scored, case: Case) -> list[str]:
     return [f"only {least} of the {len(rows)} rows that score {hang}"]
 
 
-def _both_uniform(case: Case, against: Mapping[str, Difference]) -> list[str]:
-    """Where nothing but the way of training sets the model apart from uniform."""
-    told = "uniform" in against and against["uniform"].outcome in ("better", "worse")
-    if not told or not _is_uniform(case) or case.mixed.path != case.result.node.path:
+def _same_mixture(case: Case, against: Mapping[str, Difference]) -> list[str]:
+    """Where nothing but the way of training sets the model apart from what it is compared with."""
+    if case.mixed.path != case.result.node.path:
         return []
+    names = case.prepared.given.names
+    weights = dict(zip(names, case.mixed.mixture[: len(names)].tolist(), strict=True))
+    same = {"uniform"} if _is_uniform(case) else {f"only {name}" for name in names if weights[name] > _ALL}
     return [
-        "this model's mixture is uniform too: what sets it apart from uniform are its step sizes and their "
-        "order, not the mixture"
+        f"this model's mixture is that of {name} too: what sets it apart are its step sizes and their order, "
+        "not the mixture"
+        for name, each in against.items()
+        if name in same and each.outcome in ("better", "worse")
     ]
 
 
@@ -217,13 +247,58 @@ def _constant(case: Case) -> list[str]:
     return ["the model predicts the same for every row: all rows are tied"] if same else []
 
 
-def _by_chance(metric: Metric, score: ScoreInterval | CrossFit | None) -> list[str]:
+def _by_few(case: Case, scored: Scored) -> list[str]:
+    """Where a few rows make up half of a loss, rows that were not seen may make up as much."""
+    rows = case.metric.contributions
+    if scored.mine is None or rows is None or case.metric.higher_is_better or len(scored.mine) < FEW:
+        return []
+    y = case.scale.back(scored.view.rows.y)
+    losses = np.sort(rows(y.astype(np.intp) if scored.mine.ndim == 2 else y, scored.mine[None])[0])[::-1]
+    half = 1 + int(np.searchsorted(np.cumsum(losses), 0.5 * losses.sum()))
+    if not losses[0] > 0.0 or half > min(_FEW_ROWS, len(losses) // 20):
+        return []
+    are = "row is" if half == 1 else "rows are"
+    return [
+        f"{half} of the {len(losses)} {are} half of all that the {case.metric.name} adds up: rows like these "
+        "that were not seen decide, and no interval knows of them"
+    ]
+
+
+def _by_chance(case: Case, scored: Scored, against: Mapping[str, Difference]) -> list[str]:
     """A model may be better than another one and still say nothing."""
-    if metric.name not in ("auroc", "hand-till") or score is None or not score.low <= 0.5:
+    metric, score = case.metric, scored.score
+    if score is None or not isfinite(score.value):
+        return []
+    if not is_area(metric):
+        return _beside_constant(case, scored, score.value)
+    if score.low > 0.5:
+        return []
+    how = "ranks worse than chance" if score.high < 0.5 else "may be no better than chance"
+    rest = " (reference all tells)" if VALIDATION not in against else ""
+    return [
+        f"the model {how} (0.5): if training on the target's own rows alone is better, the sources do not "
+        f"help{rest}"
+    ]
+
+
+def _beside_constant(case: Case, scored: Scored, value: float) -> list[str]:
+    """Whether one prediction for all rows would do as well: the classes' shares, a middle of the labels."""
+    metric, y = case.metric, case.scale.back(scored.view.rows.y)
+    if metric.contributions is None or len(y) < FEW:  # a metric of the user's may take its time
+        return []
+    if classes := case.prepared.sources.classes:
+        shares = np.bincount(y.astype(np.intp), minlength=classes) / len(y)
+        known = {"the shares of the classes": np.tile(shares, (len(y), 1))}
+    else:
+        middles = {"the mean": float(np.mean(y)), "the median": float(np.median(y))}
+        known = {name: np.full(len(y), middle) for name, middle in middles.items()}
+    scores = {name: metric(y, each) for name, each in known.items()}
+    best = min(scores, key=lambda name: metric.signed(scores[name]))
+    if metric.signed(value) < metric.signed(scores[best]):
         return []
     return [
-        "the model may be no better than chance (0.5): if training on the target's own rows alone is better, "
-        "the sources do not help (--reference all tells)"
+        f"the model is no better than a constant: {best} of these rows' labels, predicted for every row, has "
+        f"{metric.name} {number(scores[best])}"
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -26,8 +26,15 @@ from mixtree.seeds import derive_seed
 from mixtree.simplex import Mixture, uniform_mixture
 from mixtree.study import Result, run
 from mixtree.trainer import Job
-from mixtree.verdict import out_of_fold, paired_difference, shapley, without_source
-from mixtree.verdict.mixture import NAMED
+from mixtree.verdict import (
+    corrected,
+    label_folds,
+    out_of_fold,
+    paired_difference,
+    shapley,
+    without_source,
+)
+from mixtree.verdict.mixture import NAMED, listed
 from mixtree.verdict.words import VALIDATION, number
 
 if TYPE_CHECKING:
@@ -36,7 +43,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 _MANY = {
-    "the same": "{count} sources have no weight in the mixture: without one of them nothing changes",
+    "the same": "of {count} sources each can be left out: without one of them nothing changes",
     "not distinguishable": "of {count} sources these rows cannot show whether one makes a difference",
 }
 TRUNK_SHARE, ARM_SHARE = 0.1, 0.1
@@ -83,6 +90,15 @@ class View:
     """They neither chose nor trained anything; else they are the validation rows."""
     folds: NDArray[np.intp] | None = None
     """Nested folds: what is predicted for a fold was fitted without it."""
+    parts: NDArray[np.intp] | None = None
+    """Parts of the rows (the nested folds, or others) that different models predicted."""
+
+
+class Rival(NamedTuple):
+    """What an alternative predicts for the rows, and their parts if different models did."""
+
+    predictions: Floats
+    parts: NDArray[np.intp] | None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -146,7 +162,7 @@ class Extra:
                 trainer,
                 seed=seed,
                 init_seed=base,
-                study=f"reference {purpose}",
+                study=f"reference {algorithm.removesuffix('+decay')}",
                 purpose=purpose,
             )
         except TrainingError:  # it diverged: that is its score
@@ -201,7 +217,7 @@ def _at_rate(search: Search, rate: float) -> Search:
 # ------------------------------------------------------------------------------------------------- references
 
 
-def references(extra: Extra, view: View, *, choose: Metric) -> tuple[dict[str, Floats], list[str]]:
+def references(extra: Extra, view: View, *, choose: Metric) -> tuple[dict[str, Rival], list[str]]:
     """What the obvious alternatives predict for the rows, by name, and what was left out and why.
 
     ``choose`` is the metric by which the best single source is chosen where the rows themselves have to.
@@ -211,21 +227,21 @@ def references(extra: Extra, view: View, *, choose: Metric) -> tuple[dict[str, F
     found, notes = _trained(extra, view, choose)
     if found and extra.rate != 1.0:
         were = "was" if len(found) == 1 else "were"
-        at = f"{extra.rate:g} × the step size, which the study had chosen, and at the usual one"
-        notes.append(f"{', '.join(found)} {were} trained at {at}: the better one counts")
+        at = f"{extra.rate:g} × the usual step size, at which the study ended, and at the usual one"
+        notes.append(f"{listed(list(found))} {were} trained at {at}: the better one counts")
     return found, notes
 
 
-def _trained(extra: Extra, view: View, choose: Metric) -> tuple[dict[str, Floats], list[str]]:
+def _trained(extra: Extra, view: View, choose: Metric) -> tuple[dict[str, Rival], list[str]]:
     prepared = extra.prepared
     which, sources = prepared.options.reference, prepared.sources
-    found: dict[str, Floats] = {}
+    found: dict[str, Rival] = {}
     notes: list[str] = []
 
-    def trained(name: str, train: Callable[[], tuple[str, Floats]]) -> None:
+    def trained(name: str, train: Callable[[], tuple[str, Rival]]) -> None:
         try:
-            told, predictions = train()
-            found[told] = predictions
+            told, rival = train()
+            found[told] = rival
         except TimeIsUp as up:
             notes.append(f"not compared with {name}: {up.words}")
 
@@ -235,7 +251,10 @@ def _trained(extra: Extra, view: View, choose: Metric) -> tuple[dict[str, Floats
         elif prepared.policy in (name, f"{name}+decay"):
             notes.append(f"not compared with {name}: that is this policy itself")
         else:
-            trained(name, lambda: (name, extra.predict(f"{name}+decay", view.rows, purpose=name)))
+            trained(name, lambda: (name, alone(extra.predict(f"{name}+decay", view.rows, purpose=name))))
+
+    def alone(predictions: Floats) -> Rival:
+        return Rival(predictions, view.parts)
 
     add("uniform")
     if which == "uniform":
@@ -245,32 +264,37 @@ def _trained(extra: Extra, view: View, choose: Metric) -> tuple[dict[str, Floats
             add("pooled")
         else:
             notes.append("pooled is uniform here: all sources have as many rows")
-        trained("the best single source", lambda: _best_single(extra, view, choose))
+        trained("the best single source", lambda: _best_single(extra, view, choose, notes))
     if view.apart:
         add(VALIDATION)
     elif view.folds is not None:
         rows, folds = view.rows, view.folds
-        trained(VALIDATION, lambda: (VALIDATION, _validation_by_fold(extra, rows, folds)))
+        trained(VALIDATION, lambda: (VALIDATION, alone(_validation_by_fold(extra, rows, folds))))
     else:
         notes.append(
-            "not compared with training on your own rows alone: they would score what they trained; give a "
-            "test file, --holdout or --nested"
+            "not compared with training on your own rows alone: they would score what they trained; give "
+            "test rows, a holdout or nested folds"
         )
     return found, notes
 
 
-def _best_single(extra: Extra, view: View, choose: Metric) -> tuple[str, Floats]:
+def _best_single(extra: Extra, view: View, choose: Metric, notes: list[str]) -> tuple[str, Rival]:
     """The best of all sources alone: chosen by validation loss, where that is not on the same rows."""
     extra.left(len(extra.prepared.sources))
     tried = {
         name: extra.trained(f"only:{name}+decay", view.rows, purpose="single sources")
         for name in extra.prepared.sources.names
     }
+    if diverged := [name for name, (loss, _) in tried.items() if not np.isfinite(loss)]:
+        notes.append(f"trained on {listed(diverged)} alone the model diverged: no comparison with that")
     if view.apart:
         best = min(tried, key=lambda name: tried[name][0])
-        return f"only {best}", tried[best][1]
-    y = extra.scale.back(view.rows.y)
-    return "the best single source", out_of_fold(choose, y, {name: each[1] for name, each in tried.items()})
+        return f"only {best}", Rival(tried[best][1], view.parts)
+    y, parts = extra.scale.back(view.rows.y), view.parts
+    if parts is None:  # those of the same fold are predicted by one source's model
+        parts = label_folds(y, min(2, len(y)), np.random.default_rng(0))
+    predictions = {name: each[1] for name, each in tried.items()}
+    return "the best single source", Rival(out_of_fold(choose, y, predictions, folds=parts), parts)
 
 
 def _validation_by_fold(extra: Extra, rows: Rows, folds: NDArray[np.intp]) -> Floats:
@@ -348,22 +372,26 @@ def attribution(extra: Extra, mixture: Mixture, view: View, metric: Metric) -> l
         return [f"no attribution: {up.words}"]
     arms = _Arms(extra, np.asarray(mixture[: len(names)], dtype=np.float64), view)
     y, everyone = extra.scale.back(view.rows.y), frozenset(names)
-    at = "" if extra.rate == 1.0 else f" at {extra.rate:g} × the step size, which the study had chosen"
+    at = "" if extra.rate == 1.0 else f" at {extra.rate:g} × the usual step size, as the study ended"
     notes = [
         f"attribution: runs of {arms.steps} steps from one warm start on all sources{at}, outside the budget"
     ]
     if how == "loo":
         arms.train([everyone, *(everyone - {name} for name in names)])
-        gaps = {
-            name: paired_difference(metric, y, arms.of(everyone), arms.of(everyone - {name}))
-            for name in names
-        }
+        alone = [
+            paired_difference(metric, y, arms.of(everyone), arms.of(everyone - {name})) for name in names
+        ]
+        gaps = dict(zip(names, corrected(alone), strict=True))  # one look for each source
         for outcome, words in _MANY.items():
             alike = [name for name, gap in gaps.items() if gap.outcome == outcome]
             if len(alike) > NAMED:
                 notes.append(words.format(count=len(alike)))
                 gaps = {name: gap for name, gap in gaps.items() if name not in alike}
-        return [*notes, *(without_source(metric, name, gap) for name, gap in gaps.items())]
+        weights = dict(zip(names, mixture, strict=False))
+        return [
+            *notes,
+            *(without_source(metric, name, gap, weight=weights[name]) for name, gap in gaps.items()),
+        ]
     arms.train([some for some in _subsets(names) if some])
     worth = {some: -metric.signed(metric(y, arms.of(some))) for some in _subsets(names)}
     if not np.isfinite(list(worth.values())).all():

@@ -14,13 +14,15 @@ from mixtree.data.sources import Rows
 from mixtree.fitting import Prepared, chooses
 from mixtree.folds import fold_rows
 from mixtree.loop import FINISHED
-from mixtree.metrics import ACCURACY, LOG_LOSS, SQUARED_LOSS, Metric
+from mixtree.metrics import LOG_LOSS, SQUARED_LOSS, Metric
 from mixtree.policies import TARGET_PHASES
 from mixtree.references import Extra, TimeIsUp, View, nested_predictions
 from mixtree.search import STEP_SIZE
 from mixtree.study import Result
 from mixtree.tree import Node, Path, Tree
 from mixtree.verdict import CrossFit, ScoreInterval, cross_fitted, honest_score, label_folds
+from mixtree.verdict.delong import every_class_in, within
+from mixtree.verdict.intervals import is_area, is_share
 from mixtree.verdict.selection import LEAST_HELD, MOST_SHARE
 
 Floats = NDArray[np.float64]
@@ -29,6 +31,7 @@ _Interval = TypeVar("_Interval", bound=ScoreInterval | CrossFit)
 FOLD_PHASE = TARGET_PHASES[0]
 _FOLDS, _TRIES = 5, 50
 _WIDER = 1.25  # nested: scores were measured to be off by up to 1.23 times what their rows explain
+_GAPS_WIDER = 1.5  # the same of nested comparisons
 _TWINS_WIDER = 1.75  # the same of a regression's twins, tuned on half of the rows each: up to 1.8 times
 
 
@@ -158,14 +161,21 @@ class Scored:
     view: View
     mine: Floats | None
     instead: str = ""
+    of: str = ""
+    """Which models are scored, where it is neither the returned one nor the one before it."""
+    wider: float = 1.0
+    """By how much comparisons are widened for what sets those models apart from the returned one."""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    @property
-    def made_up(self) -> float:
-        """By how much the predictions look better than they are, since the same rows chose them."""
-        known = isinstance(self.score, CrossFit) and isfinite(self.score.optimism)
-        return self.score.optimism if isinstance(self.score, CrossFit) and known else 0.0
+    def made_up(self, expected: float) -> float:
+        """By how much the predictions look better than they are, since the same rows chose them.
+
+        By cross-fitting, or else what is ``expected`` of choosing so often; NaN if neither is known.
+        """
+        if isinstance(self.score, CrossFit):
+            return self.score.optimism if isfinite(self.score.optimism) else expected
+        return expected if self.score is not None and self.score.optimistic else 0.0
 
     @property
     def noise(self) -> float:
@@ -229,9 +239,11 @@ def _nested(case: Case, extra: Extra, folds: NDArray[np.intp]) -> Scored:
     note = (
         f"nested: {count} whole fits, each scored on the part of the rows that it never saw; the score is of "
         f"choosing with {1 - 1 / count:.0%} of the rows, its interval {_WIDER - 1:.0%} wider than the rows "
-        "alone would make it, since those models are not the returned one"
+        f"alone would make it (that of a difference {_GAPS_WIDER - 1:.0%}), since those models are not the "
+        "returned one"
     )
-    return Scored(score, View(rows, False, folds), mine, notes=(note,))
+    of = f"fits like the returned one, each on {1 - 1 / count:.0%} of the rows"
+    return Scored(score, View(rows, False, folds, folds), mine, of=of, wider=_GAPS_WIDER, notes=(note,))
 
 
 def _within_folds(
@@ -239,11 +251,12 @@ def _within_folds(
 ) -> ScoreInterval:
     """An area as the mean over the folds: rows of different folds are ranked by different models.
 
-    Pooled they look worse than any of the models is. The interval keeps its width.
+    Pooled they look worse than any of the models is. The interval keeps its width. Where a fold lacks a
+    class its area is another one, and the pooled one stays.
     """
-    if not metric.by_class or not isfinite(pooled.value):
+    if not is_area(metric) or not isfinite(pooled.value) or not every_class_in(folds, y):
         return pooled
-    value = float(np.mean([metric(y[folds == fold], mine[folds == fold]) for fold in np.unique(folds)]))
+    value = within(metric, y, mine, folds)
     move = value - pooled.value
     return replace(pooled, value=value, low=max(0.0, pooled.low + move), high=min(1.0, pooled.high + move))
 
@@ -252,7 +265,7 @@ def _wider(score: _Interval, metric: Metric, factor: float) -> _Interval:
     """The interval of other models' score for the returned one, whose own luck in training is added to it."""
     low = score.value - factor * (score.value - score.low)
     high = score.value + factor * (score.high - score.value)
-    if metric.by_class or metric.contributions is ACCURACY.contributions:
+    if is_share(metric):
         low, high = max(low, 0.0), min(high, 1.0)
     elif score.low >= 0.0:  # of losses, which are never negative
         low = max(low, 0.0)
@@ -270,10 +283,11 @@ def _by_twins(case: Case, refused: tuple[str, ...]) -> Scored | None:
     for number, held in enumerate(fold_rows(rows, classes)):
         folds[held] = number
     pooled = honest_score(case.metric, case.y, mine, rows_role="cross-fitted")
-    within = _within_folds(pooled, case.metric, case.y, mine, folds)
-    score: ScoreInterval | CrossFit = within
+    scored = _within_folds(pooled, case.metric, case.y, mine, folds)
+    score: ScoreInterval | CrossFit = scored
     if case.complete and isfinite(pooled.value):
-        score = case.crossed(case.result.node.path, mine).moved(within.value - pooled.value)
+        crossed = case.crossed(case.result.node.path, mine)
+        score = replace(crossed.moved(scored.value - pooled.value), did="trained")
     note = (
         "the returned model was trained on the rows that would score it; the score is that of its twins, "
         "each trained on one half of them and scored on the other"
@@ -281,16 +295,19 @@ def _by_twins(case: Case, refused: tuple[str, ...]) -> Scored | None:
     if not classes:
         score = _wider(score, case.metric, _TWINS_WIDER)
         note += (
-            f"; its interval is {_TWINS_WIDER - 1:.0%} wider than the rows alone would make it, since they "
-            "are not the returned model"
+            f"; its interval, and those of differences, are {_TWINS_WIDER - 1:.0%} wider than the rows alone "
+            "would make them, since they are not the returned model"
         )
-    return Scored(score, View(rows, False), mine, notes=(note,), warnings=refused)
+    of = "twins of the returned model, each trained on one half of the rows"
+    wider = 1.0 if classes else _TWINS_WIDER
+    view = View(rows, False, parts=folds)
+    return Scored(score, view, mine, of=of, wider=wider, notes=(note,), warnings=refused)
 
 
 def _score_before(case: Case, refused: tuple[str, ...]) -> Scored:
     """The returned model was trained on the rows that would score it: the one before that can be scored."""
     rows = case.prepared.sources.validation
-    why = "it was trained on the rows that would score it; give a test file, or use --nested or --holdout"
+    why = "it was trained on the rows that would score it; give test rows, a holdout or nested folds"
     if not case.lineage or not case.complete:
         return Scored(_no_score(len(rows), why), View(rows, False), None, warnings=refused)
     score, mine = case.crossed(case.mixed.path), case.predicted_by(case.mixed.path)

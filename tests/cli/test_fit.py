@@ -36,7 +36,7 @@ def test_fit_prints_one_object_and_writes_the_folder(tables, done, base):
     verdict = found["verdict"]
     assert list(verdict) == [
         "sentence", "score", "against", "hull", "mixture", "queries", "notes", "reference_spent", "warnings",
-        "metric", "higher_is_better", "of",
+        "metric", "higher_is_better", "of", "optimistic",
     ]  # fmt: skip
     assert (verdict["score"]["rows"], verdict["score"]["value"]) == (60, pytest.approx(found["test_score"]))
     assert [each["name"] for each in verdict["against"]] == ["uniform"]

@@ -55,7 +55,10 @@ def test_several_references_are_corrected() -> None:
     verdict = make_verdict(AUROC, SCORE, against={"uniform": close, "pooled": close})
     assert verdict.sentence.startswith("Not distinguishable from uniform")
     assert [each["p"] for each in verdict.as_dict()["against"]] == pytest.approx([0.06, 0.06])
-    assert any(note.startswith("Not distinguishable from pooled") for note in verdict.notes)
+    assert not any("pooled" in note for note in verdict.notes)  # the table has it
+    lost = Difference(*[float("nan")] * 4, 100, "none", True, ("it diverged",))
+    told = make_verdict(AUROC, SCORE, against={"uniform": close, "pooled": lost}).notes
+    assert "Not comparable with pooled: it diverged." in told
 
 
 def test_training_on_the_targets_rows_alone_is_advised_where_it_wins() -> None:
@@ -73,7 +76,7 @@ def test_an_optimistic_score_is_never_quoted_alone() -> None:
     assert any("0.900, which is no honest score" in note for note in honest.notes)
     crossed = make_verdict(AUROC, CrossFit(0.8, 0.7, 0.9, 0.85, 0.05, 30, 80))
     assert "partly optimistic (uncorrected 0.850 would be optimistic, by about 0.050)" in crossed.sentence
-    assert any("--holdout" in note for note in crossed.notes)
+    assert any("test rows or a holdout" in note for note in crossed.notes)
     failed = make_verdict(AUROC, CrossFit(0.85, 0.7, 0.9, 0.85, float("nan"), 30, 80))
     assert "also chose the model: optimistic" in failed.sentence
 
@@ -93,8 +96,17 @@ def test_the_json_has_exactly_its_fields() -> None:
     )
     plain = json.loads(json.dumps(verdict.as_dict(), allow_nan=False))
     keys = ["sentence", "score", "against", "hull", "mixture", "queries", "notes"]
-    assert list(plain) == [*keys, "reference_spent", "warnings", "metric", "higher_is_better", "of"]
+    assert list(plain) == [
+        *keys,
+        "reference_spent",
+        "warnings",
+        "metric",
+        "higher_is_better",
+        "of",
+        "optimistic",
+    ]
     assert (plain["metric"], plain["higher_is_better"], plain["of"]) == ("auroc", True, "the returned model")
+    assert plain["optimistic"] is False and str(verdict) == verdict.sentence
     assert (plain["reference_spent"], plain["warnings"]) == ({"uniform": 40}, ["beware"])
     assert plain["score"] == {"value": 0.812, "low": 0.75, "high": 0.86, "rows": 60}
     assert plain["against"] == [{"name": "uniform", "difference": 0.1, "low": 0.05, "high": 0.2, "p": 0.003}]

@@ -69,6 +69,8 @@ class ScoreInterval:
     method: str
     optimistic: bool
     notes: tuple[str, ...] = ()
+    role: Role | None = None
+    """What the rows did before they scored, where it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +123,10 @@ def honest_score(
     optimistic = rows_role in _CHOSEN
     value, notes = _value(metric, labels, given)
     if not np.isfinite(value):
-        return ScoreInterval(np.nan, np.nan, np.nan, len(labels), "none", optimistic, notes)
+        return ScoreInterval(np.nan, np.nan, np.nan, len(labels), "none", optimistic, notes, rows_role)
     if len(labels) == 1 and not _is_accuracy(metric):
         notes = (*notes, *_few(1))
-        return ScoreInterval(value, np.nan, np.nan, 1, "none", optimistic, notes)
+        return ScoreInterval(value, np.nan, np.nan, 1, "none", optimistic, notes, rows_role)
     method, bounds = _score_bounds(metric, labels, given, value, np.random.default_rng(seed))
     low, high = bounds(1.0 - level)
     if _is_loss(metric) or _is_root(metric):
@@ -137,7 +139,8 @@ def honest_score(
     if low == high:
         notes = (*notes, "all rows score the same: the interval knows nothing of rows that would not")
     notes = (*notes, *_few(len(labels)))
-    return ScoreInterval(value, min(low, value), max(high, value), len(labels), method, optimistic, notes)
+    low, high = min(low, value), max(high, value)
+    return ScoreInterval(value, low, high, len(labels), method, optimistic, notes, rows_role)
 
 
 def paired_difference(
@@ -178,7 +181,7 @@ def paired_difference(
         told = (*told, f"{('one row', 'two rows')[rows - 1]} cannot tell two models apart")
         return Difference(np.nan, np.nan, np.nan, np.nan, rows, "none", higher, told)
     if folds is not None:
-        folds = folds if _is_area(metric) and every_class_in(folds, labels) else None
+        folds = folds if is_area(metric) and every_class_in(folds, labels) else None
         values = tuple(within(metric, labels, each, folds) for each in (first, second))
     off, raw = made_up if higher else -made_up, values[0] - values[1]
     gap = raw - off
@@ -194,12 +197,12 @@ def paired_difference(
         return low - max(off, 0.0), high - min(off, 0.0)
 
     low, high = bounds(1.0 - level)
-    if _is_area(metric):
+    if is_area(metric):
         low, high, gap = max(low, -1.0), min(high, 1.0), min(max(gap, -1.0), 1.0)
     p = max(p_value(bounds), least)
     if p == least == _FEWEST_RESAMPLES:  # fewer than any resample: how far out it is, the tail of a t tells
         # An area hangs on the rows of the rarest class, however many the others have.
-        freedom = int(np.unique(labels, return_counts=True)[1].min()) - 1 if _is_area(metric) else rows - 1
+        freedom = int(np.unique(labels, return_counts=True)[1].min()) - 1 if is_area(metric) else rows - 1
         p = min(p, _tail(gap, low, high, freedom, level))
     return _agreed(Difference(gap, low, high, p, rows, method, higher, (*told, *_few(rows))), 1.0 - level)
 
@@ -273,8 +276,14 @@ def _is_accuracy(metric: Metric) -> bool:
     return metric.contributions is ACCURACY.contributions
 
 
-def _is_area(metric: Metric) -> bool:
+def is_area(metric: Metric) -> bool:
+    """Whether it is an area under the curve, AUROC or Hand–Till."""
     return any(metric.contributions is each.contributions for each in (AUROC, HAND_TILL))
+
+
+def is_share(metric: Metric) -> bool:
+    """Whether it lies between 0 and 1 and is best at 1: an accuracy or an area."""
+    return _is_accuracy(metric) or is_area(metric)
 
 
 def _is_loss(metric: Metric) -> bool:
@@ -290,9 +299,9 @@ def _steadier(metric: Metric) -> str:
 
 
 def _by_bootstrap(metric: Metric, rows: int) -> bool:
-    if metric.contributions is None or (metric.by_class and not _is_area(metric)):
+    if metric.contributions is None or (metric.by_class and not is_area(metric)):
         return True
-    return rows < _FEWEST and not (_is_accuracy(metric) or _is_area(metric))
+    return rows < _FEWEST and not (_is_accuracy(metric) or is_area(metric))
 
 
 def _is_root(metric: Metric) -> bool:
@@ -316,7 +325,7 @@ def _score_bounds(
 ) -> tuple[str, Bounds]:
     if _by_bootstrap(metric, len(labels)):
         return "bias-corrected bootstrap", _any_bounds(metric, labels, (predictions,), rng)
-    if _is_area(metric):
+    if is_area(metric):
         return of_area(metric, labels, predictions, value)
     if _is_accuracy(metric):
         return "Clopper–Pearson", lambda alpha: _exact(round(value * len(labels)), len(labels), alpha)
@@ -385,7 +394,7 @@ def _gap_bounds(
     least = _FEWEST_RESAMPLES
     if _by_bootstrap(metric, len(labels)):
         return "bias-corrected bootstrap", _any_bounds(metric, labels, pair, rng), least
-    if _is_area(metric):
+    if is_area(metric):
         return *of_gap_of_areas(metric, labels, pair, values, rng, folds), least
     if _is_accuracy(metric):
         return _mcnemar(*(terms_of(metric, labels, each) for each in pair))

@@ -50,8 +50,8 @@ def expected_optimism(
     """The optimism of choosing one of these models on these rows, by choosing again on resampled rows.
 
     In a resample the winner's score there less its score on all rows is what the choice made up. The metric
-    itself chooses, or ``objective``. NaN for a metric whose rows' contributions are not known: use
-    :func:`cross_fitted`.
+    itself chooses, or ``objective``. NaN for a metric whose rows' contributions are not known (use
+    :func:`cross_fitted`), and for areas of a single class.
     """
     labels, choose = np.asarray(y), objective or metric
     models = [each for each in map(numbers, predictions) if all_finite(each)]
@@ -59,6 +59,8 @@ def expected_optimism(
         return float("nan")
     if len(models) < 2 or len(labels) < 2:
         return 0.0 if models else float("nan")
+    if (metric.by_class or choose.by_class) and len(np.unique(labels)) < 2:
+        return float("nan")
     return chosen_again(metric, labels, models, choose=choose, seed=seed).optimism
 
 
@@ -190,7 +192,8 @@ class Outlook:
 def outlook(values: Sequence[float], standard_errors: Sequence[float], *, left: int) -> Outlook:
     """The expected gain of ``left`` more nodes like the later half so far (smaller values are better).
 
-    Their values are taken as normal draws. NaN, hence no stop, before there are eight of them.
+    Their values are taken as normal draws; if they surely fall from node to node, they are expected to go on
+    falling for as many nodes as they did. NaN, hence no stop, before there are eight of them.
 
     >>> outlook([1.0] * 10, [0.1] * 10, left=20).stop
     True
@@ -203,8 +206,17 @@ def outlook(values: Sequence[float], standard_errors: Sequence[float], *, left: 
     best, recent = float(finite.min()), finite[len(finite) // 2 :]
     centre, deviation = float(recent.mean()), float(recent.std(ddof=1))
     if left < 1 or deviation <= 1e-15 * abs(centre):
-        return Outlook(max(0.0, best - centre) if left >= 1 else 0.0, noise)
+        return Outlook(0.0, noise)
     grid = np.linspace(min(best, centre) - 8.0 * deviation, best, 2_000)
     # E[(best − smallest of q draws)+] is the integral of P(smallest ≤ v) up to the best.
     smallest = -np.expm1(left * np.log1p(-np.minimum(ndtr((grid - centre) / deviation), 1.0 - 1e-16)))
-    return Outlook(float(trapezoid(smallest, grid)), noise)
+    return Outlook(max(float(trapezoid(smallest, grid)), _falling(recent) * min(left, len(recent))), noise)
+
+
+def _falling(values: Floats) -> float:
+    """By how much the values fall from one to the next; 0 unless that is more than two standard errors."""
+    place = np.arange(len(values)) - (len(values) - 1) / 2.0
+    slope = float(place @ values) / float(place @ place)
+    rest = values - values.mean() - slope * place
+    error = np.sqrt(float(rest @ rest) / max(len(values) - 2, 1) / float(place @ place))
+    return -slope if slope < -2.0 * error else 0.0

@@ -174,7 +174,7 @@ def _notes(
         assert estimate is not None  # which the groups come from
         low, high = _sum_of(group, known, estimate)
         notes.append(
-            f"by the means of these rows {_listed(group)} are interchangeable: the sum of their weights is "
+            f"by the means of these rows {listed(group)} are interchangeable: the sum of their weights is "
             f"{low:.2f} to {high:.2f}, the split is not known"
         )
     if explained is False:  # what a source weighs in the nearest mixture says nothing about its worth then
@@ -186,7 +186,7 @@ def _notes(
     if len(nothing) > NAMED:
         most = max(rows[name].high for name in nothing)
         notes.append(
-            f"{start}{_listed(nothing)} add nothing: the weight of each in the target is below {most:.3f}"
+            f"{start}{listed(nothing)} add nothing: the weight of each in the target is below {most:.3f}"
             + end.format("they")
         )
         nothing = ()
@@ -208,7 +208,7 @@ def _notes(
     return tuple(notes)
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     """All of a few names, of many the first."""
     if len(names) <= NAMED:
         return " and ".join(names)

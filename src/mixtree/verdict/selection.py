@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +14,7 @@ from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, InputError
 from mixtree.metrics import Metric
 from mixtree.verdict.choosing import Chooser, all_finite, numbers, scores_of_picked, stacked
-from mixtree.verdict.intervals import ScoreInterval, honest_score
+from mixtree.verdict.intervals import ScoreInterval, honest_score, is_share
 from mixtree.verdict.resampling import Floats
 
 LEAST_HELD = 50
@@ -105,6 +105,8 @@ class CrossFit:
     queries: int
     rows: int
     notes: tuple[str, ...] = ()
+    did: Literal["chose", "trained"] = "chose"
+    """What the rows did to the returned model: of one that they trained, models of folds are scored."""
 
     def moved(self, by: float) -> CrossFit:
         """All of it shifted: an area, which stays in [0, 1], is better taken within folds."""
@@ -115,7 +117,9 @@ class CrossFit:
 
     def as_score(self) -> ScoreInterval:
         """The same as a score; cross-fitting leaves a part of the optimism in, so it is marked optimistic."""
-        return ScoreInterval(self.value, self.low, self.high, self.rows, "cross-fitted", True, self.notes)
+        return ScoreInterval(
+            self.value, self.low, self.high, self.rows, "cross-fitted", True, self.notes, "cross-fitted"
+        )
 
 
 def cross_fitted(
@@ -148,10 +152,14 @@ def cross_fitted(
     known = {name: numbers(predictions[name]) for name in names}
     known = {name: each for name, each in known.items() if all_finite(each)}
     names, models = list(known), list(known.values())
-    if not names:
-        note = "every model diverged: there is nothing to score"
+    if not names or (chosen is not None and chosen not in known):
+        which = "the returned model" if names else "every model"
+        note = f"{which} diverged: there is nothing to score"
         return CrossFit(np.nan, np.nan, np.nan, np.nan, np.nan, len(predictions), len(labels), (note,))
-    if chosen is None or chosen not in names:
+    if metric.by_class and len(np.unique(labels)) < 2:  # nor can it choose
+        alone = honest_score(metric, labels, stacked(models[:1])[0], rows_role="validation")
+        return CrossFit(np.nan, np.nan, np.nan, np.nan, np.nan, len(predictions), len(labels), alone.notes)
+    if chosen is None:
         chosen = _best(names, values, choose, labels, models)
     alone = honest_score(metric, labels, stacked([known[chosen]])[0], rows_role="validation", seed=seed)
     groups = _groups(names, rivals)
@@ -176,14 +184,14 @@ def cross_fitted(
         )
         gap = better * float(look[0, 0] - scores[:, most].mean())
     # Losses are never negative, nor are areas; what a metric of the user's may be is not known.
-    floor = 0.0 if alone.low >= 0.0 and (not metric.higher_is_better or metric.by_class) else -np.inf
-    return _lowered(alone, better * gap, len(predictions), made_up=max(0.0, gap), floor=floor)
-
-
-def _lowered(alone: ScoreInterval, shift: float, queries: int, *, made_up: float, floor: float) -> CrossFit:
-    """The score less what was made up; the interval's width is the returned node's own, extended by it."""
-    value = max(alone.value - shift, floor)
-    low, high = max(alone.low - max(shift, 0.0), floor), alone.high - min(shift, 0.0)
+    floor, ceiling = (0.0, 1.0) if is_share(metric) else (-np.inf, np.inf)
+    if alone.low >= 0.0 and not metric.higher_is_better:
+        floor = 0.0
+    # The interval's width is the returned node's own, extended by what was made up.
+    shift = better * gap
+    ends = alone.value - shift, alone.low - max(shift, 0.0), alone.high - min(shift, 0.0)
+    value, low, high = np.clip(ends, floor, ceiling).tolist()
+    made_up, queries = max(0.0, gap), len(predictions)
     return CrossFit(value, low, high, alone.value, made_up, queries, alone.rows, alone.notes)
 
 
@@ -218,12 +226,14 @@ def _fold_scores(
 ) -> tuple[Floats, Floats]:
     """Scores (splits, groups) of the nodes that the other folds chose from each group; and by the objective.
 
-    Splits in which a fold lacks a class are left out.
+    Splits in which a fold lacks a class are left out, but for means over rows, which need none.
     """
     if folds < 2:
         raise InputError(f"cross-fitting needs at least 2 folds; got {folds}")
-    classes = models[0].ndim == 2
-    codes = np.unique(labels, return_inverse=True)[1] if classes else np.zeros(len(labels), dtype=np.intp)
+    by_class = any(each.by_class or each.contributions is None for each in (metric, pick_by.metric))
+    codes = np.unique(labels, return_inverse=True)[1]
+    if models[0].ndim < 2 or not by_class:
+        codes = np.zeros(len(labels), dtype=np.intp)
     counts = np.bincount(codes)
     held: list[NDArray[np.bool_]] = []
     for _ in range(_REPEATS if len(labels) >= 2 * folds else 0):
@@ -256,14 +266,15 @@ def out_of_fold(
     predictions: Mapping[Any, ArrayLike],
     *,
     objective: Metric | None = None,
-    folds: int = 2,
+    folds: int | NDArray[np.intp] = 2,
     seed: int = 0,
 ) -> Floats:
     """For every row the prediction of the node that the *other* folds' rows choose.
 
     Where the rows that chose the model have to compare it too, compare these predictions with the
     reference's: no row has chosen what is predicted for it. Few folds keep the two choices apart: with ten,
-    one lucky node is chosen by all of them. NaN where every node diverged.
+    one lucky node is chosen by all of them. NaN where every node diverged. ``folds`` may be a fold number for
+    every row; areas are best compared within them, for two nodes' predictions are not to be ranked together.
     """
     labels, choose = np.asarray(y), objective or metric
     stack = np.array([np.asarray(each, dtype=np.float64) for each in predictions.values()])
@@ -274,7 +285,9 @@ def out_of_fold(
         return np.full(stack.shape[1:], np.nan)
     stack = stack[finite]
     pick_by = Chooser(choose, labels, stack)
-    fold = label_folds(labels, min(folds, len(labels)), np.random.default_rng(seed))
+    fold = folds
+    if isinstance(fold, int):
+        fold = label_folds(labels, min(fold, len(labels)), np.random.default_rng(seed))
     out = np.empty(stack.shape[1:])
     for number in np.unique(fold):
         held = fold == number

@@ -11,7 +11,7 @@ import numpy as np
 
 from mixtree.estimate.hull import HullTest
 from mixtree.metrics import Metric
-from mixtree.verdict.intervals import FEW, Difference, ScoreInterval, corrected
+from mixtree.verdict.intervals import FEW, Difference, ScoreInterval, corrected, is_share
 from mixtree.verdict.mixture import MixtureUncertainty, Weight, hull_words
 from mixtree.verdict.selection import CrossFit
 
@@ -44,6 +44,9 @@ class Verdict:
     of: str = ""
     """Which model the score and the differences are of, where it is not the returned one."""
 
+    def __str__(self) -> str:
+        return self.sentence
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON; what is not known is None."""
         score, hull = self.score, self.hull
@@ -71,6 +74,7 @@ class Verdict:
             "metric": self.metric,
             "higher_is_better": self.higher_is_better,
             "of": self.of or "the returned model",
+            "optimistic": None if score is None or not isfinite(score.value) else score.optimistic,
         }
 
 
@@ -89,6 +93,7 @@ def make_verdict(
     advice: Sequence[str] = (),
     notes: Sequence[str] = (),
     instead: str = "",
+    of: str = "",
     reference_spent: Mapping[str, int] | None = None,
     warnings: Sequence[str] = (),
 ) -> Verdict:
@@ -98,7 +103,7 @@ def make_verdict(
     the model and only ever quoted beside an honest one, ``optimism`` its expected size for ``queries`` looks.
     ``tuned`` says whether the model was trained on the target's own rows, ``bounded`` whether weights had
     bounds, which the references have not. ``instead`` says which model the figures are of, where the returned
-    one cannot be scored, and why.
+    one cannot be scored, and why; ``of`` which models, where they stand for it.
     """
     cross = score if isinstance(score, CrossFit) else None
     final = score.as_score() if isinstance(score, CrossFit) else score
@@ -114,7 +119,12 @@ def make_verdict(
         *notes,
         *advice,
         *_score_notes(final, cross, chosen_on, optimism, queries),
-        *(_sentence(against_words(name, each)) for name, each in differences[1:]),
+        # What a table cannot show: why there is nothing to compare, and that nothing differs.
+        *(
+            _sentence(against_words(name, each))
+            for name, each in differences[1:]
+            if each.outcome in ("unknown", "the same")
+        ),
         *(note for _, each in differences for note in each.notes if each.rows >= FEW),
     ]
     return Verdict(
@@ -129,7 +139,7 @@ def make_verdict(
         reference_spent=dict(reference_spent or {}),
         warnings=tuple(dict.fromkeys(warnings)),
         higher_is_better=metric.higher_is_better,
-        of=_BEFORE if instead else "",
+        of=_BEFORE if instead else of,
     )
 
 
@@ -172,16 +182,19 @@ def _scored(
     between = f"95 % interval {number(score.low)} … {number(score.high)}"
     quoted = f"{metric.name} {number(score.value)} ({between if isfinite(score.low) else 'no interval'})"
     if cross is not None and isfinite(cross.optimism):
-        start = f"{quoted}, cross-fitted on the {score.rows} rows that also chose the model"
+        start = f"{quoted}, cross-fitted on the {score.rows} rows that also {cross.did} the model"
         if not cross.optimism:
             return f"{start}: partly optimistic, though choosing again on half of them shows none of it"
         naive, made_up = number(cross.naive), number(cross.optimism)
         return f"{start}: partly optimistic (uncorrected {naive} would be optimistic, by about {made_up})"
+    if score.role == "trained":
+        return f"{quoted} on the {score.rows} rows that also trained the model: worthless as a score"
     if score.optimistic:
         known = optimism is not None and isfinite(optimism) and optimism > 0.0
         size = f"; expect about {number(optimism or 0.0)} of it to be chance" if known else ""
         return f"{quoted} on the {score.rows} rows that also chose the model: optimistic{size}"
-    return f"{quoted} on {score.rows} rows that chose nothing"
+    fold = " in their own fold" if score.role == "nested" else ""
+    return f"{quoted} on {score.rows} rows that chose nothing{fold}"
 
 
 def _score_notes(
@@ -192,7 +205,7 @@ def _score_notes(
     queries: int,
 ) -> list[str]:
     notes = [] if score is None else list(score.notes)
-    if optimism is not None and isfinite(optimism) and queries > 1:
+    if optimism is not None and isfinite(optimism) and optimism > 0.0 and queries > 1:
         chose = score is not None and (cross is not None or score.optimistic)
         rows = chosen_on.rows if chosen_on is not None else score.rows if score is not None and chose else 0
         on = f" on {rows} rows" if rows else ""
@@ -209,7 +222,7 @@ def _score_notes(
             "which is no honest score"
         )
     if cross is not None:
-        notes.append("give a test file or --holdout for a score on rows that chose nothing")
+        notes.append("give test rows or a holdout for a score on rows that chose nothing")
     return notes
 
 
@@ -254,10 +267,12 @@ class Curve:
         return self.limit + self.slope / float(np.sqrt(amount))
 
     def gain(self, metric: Metric, amount: float, *, times: float = 2.0) -> float:
-        """How much better the score is expected to be with ``times`` as much; never below 0."""
-        now = metric.signed(self.at(amount))
-        gain = now - metric.signed(self.at(times * amount))
-        return gain if gain > 1e-12 * abs(now) else 0.0  # less is rounding
+        """How much better the score is expected to be with ``times`` as much; at most as good as can be."""
+        now, then = (metric.signed(self.at(much)) for much in (amount, times * amount))
+        if is_share(metric) or (metric.contributions is not None and not metric.higher_is_better):
+            best = metric.signed(1.0 if is_share(metric) else 0.0)
+            now, then = max(now, best), max(then, best)
+        return now - then if now - then > 1e-12 * abs(now) else 0.0  # less is rounding
 
 
 def learning_curve(points: Mapping[float, float]) -> Curve | None:
@@ -300,12 +315,15 @@ def rows_or_budget(
     if max(gains.values()) <= noise:
         return (f"{start}; that is below the noise of {number(noise)}",)
     if len(gains) == 1:
-        return (start,)
+        return (f"{start}; the noise is {number(noise)}" if noise else start,)
     return (f"{start}: more {max(gains, key=lambda what: gains[what])} is worth more",)
 
 
-def without_source(metric: Metric, name: str, difference: Difference) -> str:
-    """Advice on a source from the score without it: ``difference`` is with it less without it."""
+def without_source(metric: Metric, name: str, difference: Difference, *, weight: float = 0.0) -> str:
+    """Advice on a source from the score without it: ``difference`` is with it less without it.
+
+    ``weight`` is its weight in the mixture.
+    """
     size, between = number(abs(difference.value)), _interval(difference)
     match difference.outcome:
         case "better":
@@ -315,7 +333,8 @@ def without_source(metric: Metric, name: str, difference: Difference) -> str:
         case "unknown":
             return f"what {name} is worth could not be measured"
     if difference.outcome == "the same":
-        return f"{name} has no weight in the mixture: without it nothing changes"
+        why = "the others predict the same" if weight else "it has no weight in the mixture"
+        return f"without {name} nothing changes: {why}"
     return f"these rows cannot show whether {name} makes a difference ({between})"
 
 
