@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mixtree.advice import Models
 from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.synthetic import synthetic
@@ -17,6 +18,8 @@ from mixtree.events import NodeEvaluated
 from mixtree.fitting import fit, make_options, prepare
 from mixtree.judging import judge
 from mixtree.metrics import AUROC
+from mixtree.references import Extra
+from mixtree.scoring import Case
 from mixtree.storage.sql import open_storage
 from mixtree.study import run
 from mixtree.verdict import Difference, ScoreInterval, make_verdict
@@ -276,3 +279,105 @@ def test_a_gain_is_only_told_of_where_there_is_one():
     for against, instead, start in ((better, "", "the"), (same, "", "any"), (better, "another", "any")):
         verdict = make_verdict(AUROC, score, against={"uniform": against}, hull=outside, instead=instead)
         assert any(f"{start} gain comes from your own rows" in note for note in verdict.notes)
+
+
+def test_what_choosing_made_up_is_taken_off_the_comparison(few):
+    prepared = prepare(few.sources, make_options(**QUICK, policy="mixmatch-ch", returns="best"))
+    result = run(prepared.search, prepared.trainer, keep_predictions=True)
+    case = Case(prepared, result, AUROC, LabelScale())
+    made_up = case.crossed(result.node.path).optimism
+    assert made_up > 0.0
+    uniform = Extra(prepared, 120, LabelScale()).predict(
+        "uniform+decay", few.sources.validation, purpose="uniform"
+    )
+    gap = AUROC(case.y, result.predictions[result.node.path]) - AUROC(case.y, uniform)
+    (against,) = judge(prepared, result).as_dict()["against"]
+    assert against["difference"] == pytest.approx(gap - made_up)
+
+
+def test_what_choosing_made_up_is_expected_where_it_cannot_be_measured(few):
+    """A class of one row is on one side only."""
+    y = np.r_[1, np.zeros(59, dtype=int)]
+    sources = replace(few.sources, validation=Rows(few.sources.validation.x, y))
+    prepared = prepare(sources, make_options(**QUICK, policy="mixmatch-ch", returns="best"))
+    result = run(prepared.search, prepared.trainer, keep_predictions=True)
+    case = Case(prepared, result, AUROC, LabelScale())
+    assert np.isnan(case.crossed(result.node.path).optimism)
+    choose = case.choose
+    expected = Models(AUROC, y, case.clean_predictions, case.clean, case.lineage, choose=choose).optimism
+    assert expected > 0.0
+    uniform = Extra(prepared, 120, LabelScale()).predict("uniform+decay", sources.validation, purpose="u")
+    gap = AUROC(y, result.predictions[result.node.path]) - AUROC(y, uniform)
+    (against,) = judge(prepared, result).as_dict()["against"]
+    assert against["difference"] == pytest.approx(gap - expected)
+
+
+def test_nothing_is_claimed_where_nobody_knows_what_choosing_made_up(few):
+    """Without the nodes' predictions the rows that chose the model can only compare it."""
+    prepared = prepare(few.sources, make_options(**QUICK, policy="mixmatch-ch"))
+    verdict = judge(prepared, run(prepared.search, prepared.trainer))
+    assert verdict.as_dict()["against"][0]["p"] is None
+    assert "not comparable with uniform: these rows chose the model" in verdict.sentence.lower()
+
+
+@pytest.mark.parametrize(
+    ("metric", "classes", "words"),
+    [
+        ("rmse", 0, "the mean of these rows' labels, predicted for every row, has rmse"),
+        ("mae", 0, "the median of these rows' labels, predicted for every row, has mae"),
+        (
+            "accuracy",
+            2,
+            "the shares of the classes of these rows' labels, predicted for every row, has accuracy",
+        ),
+        (
+            "log-loss",
+            2,
+            "the shares of the classes of these rows' labels, predicted for every row, has log-loss",
+        ),
+    ],
+)
+def test_a_model_that_is_no_better_than_a_constant_is_called_so(metric, classes, words):
+    sources = synthetic(classes=classes, rows=100, validation=60, test=200, seed=1)
+    turned = 1 - sources.test.y if classes else -5.0 * sources.test.y
+    test = Rows(sources.test.x, turned)
+    found = fit(
+        sources.sources, test=test, model="linear", budget=300, metric=metric, reference="none"
+    ).verdict
+    assert any(words in each for each in found.warnings)
+    good = fit(
+        sources.sources, test=sources.test, model="linear", budget=300, metric=metric, reference="none"
+    ).verdict
+    assert not any("no better than a constant" in each for each in good.warnings)
+
+
+def test_a_model_that_ranks_the_wrong_way_round_is_worse_than_chance(few):
+    test = Rows(few.test.x, 1 - few.test.y)
+    told = fit(few.sources, test=test, model="linear", budget=300, reference="none").verdict.warnings
+    assert any(each.startswith("the model ranks worse than chance (0.5)") for each in told)
+    told = fit(few.sources, test=test, model="linear", budget=300, reference="all").verdict.warnings
+    assert not any("reference all tells" in each for each in told)
+
+
+def test_a_loss_that_is_of_a_few_rows_says_so():
+    problem = synthetic(classes=0, rows=100, validation=60, test=200, seed=1)
+    y = problem.test.y.copy()
+    y[:2] += 300.0
+    options = {"model": "linear", "budget": 300, "reference": "none"}
+    told = fit(problem.sources, test=Rows(problem.test.x, y), **options).verdict.warnings
+    assert any(each.startswith("2 of the 200 rows are half of all that the rmse adds up") for each in told)
+    told = fit(problem.sources, test=problem.test, **options).verdict.warnings
+    assert not any("half of all" in each for each in told)
+
+
+def test_a_mixture_of_one_source_is_not_told_from_that_source_by_its_mixture(few, monkeypatch):
+    worse = Difference(-0.2, -0.3, -0.1, 0.001, 100, "DeLong", True)
+    monkeypatch.setattr("mixtree.judging.paired_difference", lambda *args, **options: worse)
+    options = {**QUICK, "policy": "mixmatch-ch", "test": few.test, "reference": "all"}
+    notes = fit(few.sources, minimum={"source-0": 1.0}, **options).verdict.notes
+    best = next(each for each in notes if each.startswith("only "))
+    same = [each for each in notes if "this model's mixture is that of" in each]
+    assert same == (
+        ["this model's mixture is that of only source-0 too: what sets it apart are its step sizes and their "
+         "order, not the mixture"] if "only source-0" in best else []
+    )  # fmt: skip

@@ -101,7 +101,7 @@ def test_the_verdict_is_a_file_and_a_section(folder):
     card = (place / "MODEL_CARD.md").read_text(encoding="utf-8")
     for words in (
         "## Verdict\nNot distinguishable from a|b.",
-        "| a\\|b | 0.0100 | -0.1000 … 0.2000 | not available |",
+        "| a\\|b | +0.0100 | −0.1000 … +0.2000 | – |",
         "- **beware**\n- a note\n- steps trained for this verdict, outside the budget: a|b 40",
         "No mixture is better by more than 0.1.",
     ):

@@ -30,7 +30,7 @@ from mixtree.references import (
 from mixtree.search import Trial
 from mixtree.study import run
 from mixtree.trainer import Evaluation
-from mixtree.verdict import paired_difference
+from mixtree.verdict import corrected, paired_difference
 
 
 @pytest.fixture(scope="module")
@@ -317,3 +317,45 @@ def test_a_reference_that_was_cut_off_is_charged_and_not_compared(problem, monke
     found, notes = references(extra, View(problem.test, True), choose=LOG_LOSS)
     assert found == {} and notes == ["not compared with uniform: the time limit leaves no time"]
     assert extra.spent == {"uniform": 7}
+
+
+def test_leaving_sources_out_is_corrected_for_looking_at_each(problem, monkeypatch):
+    asked = []
+
+    def counted(differences, **options):
+        asked.append(list(differences))
+        return corrected(differences, **options)
+
+    monkeypatch.setattr("mixtree.references.corrected", counted)
+    extra = extra_of(problem, attribution="loo")
+    notes = attribution(extra, np.array([0.9, 0.1, 0.0]), View(problem.test, True), AUROC)
+    (alone,) = asked
+    assert len(alone) == 3 and len(notes) == 4
+    told = corrected(alone)
+    assert [each.outcome for each in told].count("better") <= [each.outcome for each in alone].count("better")
+    assert "source-2 nothing changes: it has no weight" in notes[3]
+
+
+def test_a_single_source_that_diverges_is_spoken_of(problem, monkeypatch):
+    plain = Extra.trained
+
+    def one_diverges(self, algorithm, rows, **options):
+        if algorithm == "only:source-0+decay":
+            return float("inf"), self.nothing(rows)
+        return plain(self, algorithm, rows, **options)
+
+    monkeypatch.setattr(Extra, "trained", one_diverges)
+    found, notes = references(extra_of(problem, reference="all"), View(problem.test, True), choose=LOG_LOSS)
+    assert "only source-0" not in found
+    assert "trained on source-0 alone the model diverged: no comparison with that" in notes
+
+
+def test_the_best_single_source_is_chosen_by_the_same_folds(problem):
+    rows = problem.sources.validation
+    folds = np.arange(60) % 5
+    for parts in (folds, None):
+        view = View(rows, False, parts=parts)
+        found, _ = references(extra_of(problem, reference="all"), view, choose=LOG_LOSS)
+        rival = found["the best single source"]
+        assert rival.parts is not None and (parts is None or rival.parts is parts)
+        assert found["uniform"].parts is parts

@@ -320,6 +320,8 @@ def _check_judging(sources: Sources, options: FitOptions, *, tested: bool) -> No
         if value not in known:
             words = ", ".join(each for each in known if each)
             raise InputError(f"{name} is one of {words}; got {value!r}")
+    if not isinstance(options.nested, bool | np.bool_):
+        raise InputError(f"nested is True or False; got {options.nested!r}")
     ways = {"test rows": tested, "holdout": bool(options.holdout), "nested": options.nested}
     asked = [name for name, given in ways.items() if given]
     if len(asked) > 1:

@@ -22,7 +22,7 @@ from mixtree.data.preprocessing import Preprocessor
 from mixtree.data.sources import TARGET, Sources
 from mixtree.errors import InputError, StorageError
 from mixtree.models import ModelOptions, make_trainer
-from mixtree.verdict.words import difference_heading
+from mixtree.verdict.words import difference_heading, p_words, table_cell
 
 FORMAT = 1
 _NEEDED = {"format", "model", "sources", "classes"}
@@ -204,8 +204,8 @@ def _verdict_lines(about: Mapping[str, Any]) -> list[str]:
                 "| --- " * 4 + "|",
             ]
             lines += [
-                f"| {_cell(each['name'])} | {_number(each['difference'])} | {_number(each['low'])} … "
-                f"{_number(each['high'])} | {_number(each['p'])} |"
+                f"| {_cell(each['name'])} | {table_cell(each['difference'])} | {table_cell(each['low'])} … "
+                f"{table_cell(each['high'])} | {p_words(each['p'])} |"
                 for each in verdict["against"]
             ]
         told = [f"**{each}**" for each in verdict["warnings"]] + verdict["notes"]
@@ -222,7 +222,7 @@ def _cell(name: str) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "not available" if value is None else f"{value:.4f}"
+    return "not available" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4f}"
 
 
 def _epoch_line(about: Mapping[str, Any]) -> list[str]:

@@ -170,7 +170,7 @@ def is_built_in(search: object) -> TypeGuard[Accounted]:
 
 ALL_DIVERGED = (
     "every model diverged (its validation loss is not finite): use a smaller step size, "
-    "or scale the features to mean 0 and standard deviation 1"
+    "or scale the features (and the labels of a regression) to mean 0 and standard deviation 1"
 )
 
 

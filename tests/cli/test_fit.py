@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -385,3 +386,23 @@ def test_test_rows_that_are_validation_rows_do_not_score(tables, done):
         left = f"120 of {len(test)} test rows also stand among the validation rows"
         assert answer.json["verdict"]["warnings"][0].startswith(left)
         assert answer.err.count("also stand") == 1
+
+
+def test_resume_writes_into_the_folder_that_it_was_given(tables, done, base):
+    done("fit", *base, "--out", "out")
+    before = {each.name: each.read_bytes() for each in Path("out").iterdir() if each.is_file()}
+    shutil.copytree("out", "copied")
+    found = done("resume", "copied", "--budget", "80", "--json").json
+    assert found["budget"] == json.loads(Path("copied/model.json").read_text())["budget"] == 80
+    assert {each.name: each.read_bytes() for each in Path("out").iterdir() if each.is_file()} == before
+
+
+def test_a_test_file_that_cannot_score_is_spoken_of_in_the_verdict(tables, done, base):
+    rows = Path("test.csv").read_text().splitlines()
+    column = rows[0].split(",").index("bought")
+    same = rows[1].split(",")[column]
+    kept = [rows[0], *(row for row in rows[1:] if row.split(",")[column] == same)]
+    Path("one.csv").write_text("\n".join(kept) + "\n")
+    options = [each if each != "test.csv" else "one.csv" for each in base]
+    found = done("fit", *options, "--out", "out", "--json").json
+    assert any(each.startswith("no test score: ") for each in found["verdict"]["warnings"])

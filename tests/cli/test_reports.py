@@ -11,7 +11,7 @@ from mixtree.cli.reports import four_digits, mixture_words
     ("value", "text"),
     [
         (0.81234, "0.8123"),
-        (1234.5, "1234.5000"),
+        (1234.5, "1,234"),
         (0.0, "0.0000"),
         (8.1234567e-9, "8.123e-09"),
         (None, "–"),

@@ -7,10 +7,29 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, ttest_1samp
+from scipy.stats import t as student
 
 from mixtree.errors import InputError
-from mixtree.metrics import ACCURACY, AUROC, HAND_TILL, LOG_LOSS, MAE, RMSE, SQUARED_LOSS, Metric, as_metric
-from mixtree.verdict import Difference, corrected, honest_score, paired_difference
+from mixtree.metrics import (
+    ACCURACY,
+    AUROC,
+    HAND_TILL,
+    LOG_LOSS,
+    MAE,
+    MAE_EXP,
+    RMSE,
+    SQUARED_LOSS,
+    Metric,
+    as_metric,
+)
+from mixtree.verdict import (
+    Difference,
+    corrected,
+    honest_score,
+    label_folds,
+    out_of_fold,
+    paired_difference,
+)
 
 METRICS = (ACCURACY, AUROC, LOG_LOSS, HAND_TILL, MAE, RMSE)
 
@@ -371,3 +390,165 @@ def test_an_interval_that_reaches_0_says_why(metric: Metric, steadier: bool) -> 
         "of a few rows" in note
         for note in honest_score(metric, y, p[2:][[0] * 30] + y, rows_role="test").notes
     )
+
+
+def _rare(rate: float, n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Few positives, an overconfident model and the right one: the first is truly worse, by little."""
+    rng = np.random.default_rng(seed)
+    y = (rng.random(n) < rate).astype(int)
+    odds = 2.0 * y - 2.5 + 1.2 * rng.normal(size=n)
+    both = 3.6 * odds + 0.3 * rng.normal(size=n), odds
+    chances = [1.0 / (1.0 + np.exp(-each)) for each in both]
+    return y, *(np.column_stack([1.0 - each, each]) for each in chances)
+
+
+def test_a_log_loss_knows_that_it_hangs_on_a_class_of_few_rows() -> None:
+    """A fifth of these were called better when rows of the rare class were not imagined."""
+    found = [paired_difference(LOG_LOSS, *_rare(0.05, 50, seed)).outcome for seed in range(200)]
+    assert found.count("better") <= 2
+    y, one, two = _rare(0.05, 50, 3)
+    alone = honest_score(LOG_LOSS, y, one, rows_role="test")
+    plenty = honest_score(LOG_LOSS, np.tile(y, 6), np.tile(one, (6, 1)), rows_role="test")
+    assert alone.high - alone.low > 3.0 * (plenty.high - plenty.low)
+    # A class that no row has is the rarest of all.
+    none = honest_score(LOG_LOSS, np.zeros(50, dtype=int), one, rows_role="test")
+    assert none.high > none.value + 2.0 / 52.0 * -np.log(one[:, 1]).mean() * 0.9
+
+
+@pytest.mark.parametrize("metric", [AUROC, RMSE, MAE, LOG_LOSS, ACCURACY], ids=lambda metric: metric.name)
+def test_two_rows_are_sure_of_nothing(metric: Metric) -> None:
+    y = np.array([0, 1])
+    right, wrong = (
+        (np.eye(2)[y], np.eye(2)[1 - y]) if metric.task != "regression" else (y + 0.5, y + [1.0, 3.0])
+    )
+    found = paired_difference(metric, y, right, wrong)
+    assert found.outcome == "unknown" and found.notes[-1] == "two rows cannot tell two models apart"
+    score = honest_score(metric, y, wrong, rows_role="test")
+    assert (score.low >= 0.0) and score.low < score.high
+    assert metric is not AUROC or (score.low, score.high) == (0.0, pytest.approx(0.975))
+
+
+@pytest.mark.parametrize("n", [40, 90, 100, 101, 300])
+@pytest.mark.parametrize("metric", [AUROC, HAND_TILL], ids=lambda metric: metric.name)
+def test_rounding_does_not_make_ties_certain(metric: Metric, n: int) -> None:
+    classes = 3 if metric is HAND_TILL else 2
+    y = np.arange(n) % classes
+    score = honest_score(metric, y, np.full((n, classes), 1.0 / classes), rows_role="test")
+    assert score.value == pytest.approx(0.5) and score.low < 0.47 < 0.53 < score.high
+
+
+def test_errors_in_other_units_are_losses_too() -> None:
+    y, told = np.zeros(40), np.r_[np.full(39, 0.1), 6.0]
+    score = honest_score(MAE_EXP, y, told, rows_role="test")
+    assert score.low == 0.0 and any("its interval reaches 0" in note for note in score.notes)
+
+
+def test_a_users_metric_that_fails_on_a_resample_has_an_interval() -> None:
+    def picky(y: np.ndarray, p: np.ndarray) -> float:
+        if len(np.unique(y)) < 2:
+            raise ValueError("only one class")
+        return AUROC(y, p)
+
+    y, one, two = problem(AUROC, 60)
+    y = np.r_[1, np.zeros(59, dtype=int)]
+    own = as_metric(picky, classes=2, higher_is_better=True, name="own")
+    assert np.isfinite(honest_score(own, y, one, rows_role="test").value)
+    assert paired_difference(own, y, one, two).outcome == "not distinguishable"
+
+
+def _shifted(n: int, shift: float, seed: int) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
+    """Labels, two equally good models of other base rates, and a third that is as good."""
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.arange(n) % 2)
+    odds = 0.7 * (2 * y - 1) + rng.normal(size=n)
+
+    def model(by: float) -> np.ndarray:
+        chance = 1.0 / (1.0 + np.exp(-(odds + 0.3 * rng.normal(size=n) + by)))
+        return np.column_stack([1.0 - chance, chance])
+
+    return y, {"a": model(-shift), "b": model(shift)}, model(0.0)
+
+
+def test_models_of_different_folds_are_not_ranked_together() -> None:
+    """Half of these were called better where rows of two models were ranked together."""
+    outcomes, pooled = [], []
+    for seed in range(120):
+        y, singles, mine = _shifted(100, 2.0, seed)
+        folds = label_folds(y, 2, np.random.default_rng(0))
+        composite = out_of_fold(LOG_LOSS, y, singles, folds=folds)
+        found = paired_difference(AUROC, y, mine, composite, folds=folds)
+        areas = [
+            AUROC(y[folds == k], mine[folds == k]) - AUROC(y[folds == k], composite[folds == k])
+            for k in (0, 1)
+        ]
+        assert found.value == pytest.approx(np.mean(areas))
+        outcomes.append(found.outcome)
+        pooled.append(paired_difference(AUROC, y, mine, composite).outcome)
+    assert outcomes.count("better") <= 6 < 30 < pooled.count("better")
+
+
+def test_folds_change_nothing_but_areas_and_need_every_class() -> None:
+    y, one, two = problem(AUROC, 60)
+    folds = np.arange(60) // 2 % 2
+    for metric in (LOG_LOSS, ACCURACY):
+        assert paired_difference(metric, y, one, two, folds=folds) == paired_difference(metric, y, one, two)
+    lacking = np.where(y == 0, 0, folds)
+    assert paired_difference(AUROC, y, one, two, folds=lacking) == paired_difference(AUROC, y, one, two)
+    same = paired_difference(AUROC, y, one, two, folds=np.zeros(60, dtype=int))
+    plain = paired_difference(AUROC, y, one, two)
+    assert (same.value, same.low, same.high) == pytest.approx((plain.value, plain.low, plain.high))
+
+
+@pytest.mark.parametrize("metric", [AUROC, LOG_LOSS, MAE, RMSE], ids=lambda metric: metric.name)
+def test_a_wider_interval_has_a_larger_p(metric: Metric) -> None:
+    y, one, two = problem(metric, 60)
+    plain, wide = (paired_difference(metric, y, one, two, wider=by) for by in (1.0, 1.5))
+    assert wide.value == plain.value and wide.p > plain.p
+    assert wide.value - wide.low == pytest.approx(1.5 * (plain.value - plain.low))
+
+
+def test_areas_of_a_rare_class_have_its_degrees_of_freedom() -> None:
+    rng = np.random.default_rng(0)
+    y = np.r_[np.ones(9, dtype=int), np.zeros(991, dtype=int)]
+    good, bad = (1.0 / (1.0 + np.exp(-(by * y + rng.normal(size=1000)))) for by in (3.5, 0.0))
+    pair = [np.column_stack([1.0 - each, each]) for each in (good, bad)]
+    found = paired_difference(AUROC, y, *pair)
+    # Beyond what resamples can say: t of 8 degrees of freedom, not of 999.
+    reach = found.value - found.low
+    assert found.p == pytest.approx(2.0 * student.sf(found.value / reach * student.ppf(0.975, 8), 8))
+    assert 1e-7 < found.p < 1e-3
+
+
+def test_an_area_is_delongs_on_the_logit_scale_with_an_imagined_pair() -> None:
+    """Put together by hand: Satterthwaite's degrees of freedom, and a pair that is half right."""
+    y = np.r_[np.ones(6, dtype=int), np.zeros(30, dtype=int)]
+    rng = np.random.default_rng(1)
+    scores = 1.2 * y + rng.normal(size=36)
+    chance = 1.0 / (1.0 + np.exp(-scores))
+    found = honest_score(AUROC, y, np.column_stack([1.0 - chance, chance]), rows_role="test")
+    above = np.array([[float(a > b) for b in scores[y == 0]] for a in scores[y == 1]])
+    parts = [above.mean(axis=1 - axis) for axis in (0, 1)]  # placements of the positives, of the others
+    each = [part.var(ddof=1) / len(part) for part in parts]
+    variance, area = sum(each), above.mean()
+    freedom = variance**2 / sum(v**2 / (len(p) - 1) for v, p in zip(each, parts, strict=True))
+    ends = []
+    for centre in (area, (6 * area + 0.5) / 7):
+        spread = variance * centre * (1 - centre) / (area * (1 - area))
+        wide = student.ppf(0.975, freedom) * np.sqrt(spread) / (centre * (1 - centre))
+        middle = np.log(centre / (1 - centre))
+        ends.append([1 / (1 + np.exp(-(middle + by * wide))) for by in (-1, 1)])
+    low, high = min(end[0] for end in ends), max(end[1] for end in ends)
+    assert (found.value, found.low, found.high) == pytest.approx((area, low, high))
+
+
+def test_nearly_perfect_areas_are_told_apart_by_their_own_intervals() -> None:
+    """DeLong's variance of their difference is next to nothing by luck; what each may be is not."""
+    y = np.r_[np.ones(25, dtype=int), np.zeros(25, dtype=int)]
+    better = np.linspace(0.99, 0.01, 50)
+    worse = better.copy()
+    worse[24], worse[25] = better[25], better[24]  # one pair is ranked wrong
+    pair = [np.column_stack([1.0 - each, each]) for each in (better, worse)]
+    found = paired_difference(AUROC, y, *pair)
+    alone = honest_score(AUROC, y, pair[1], rows_role="test")
+    assert found.outcome == "not distinguishable"
+    assert found.high > 0.25 * (alone.value - alone.low)

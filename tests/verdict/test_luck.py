@@ -161,3 +161,12 @@ def test_what_cannot_be_computed_is_not_called_nothing():
     huge[0, 0] = 1e200
     with np.errstate(all="ignore"):
         assert np.isnan(expected_optimism(SQUARED_LOSS, y, huge))
+
+
+def test_values_that_still_fall_go_on_falling() -> None:
+    falling, errors = [1.0 - 0.01 * k for k in range(40)], [0.05] * 40
+    assert outlook(falling, errors, left=100).gain == pytest.approx(0.01 * 20)
+    assert not outlook(falling, errors, left=100).stop
+    assert outlook(falling, errors, left=2).stop
+    rising = [1.0 + 0.01 * k for k in range(40)]
+    assert outlook(rising, errors, left=100).stop

@@ -33,7 +33,9 @@ def test_a_holdout_and_the_rest_are_all_rows(n: int, seed: int, fraction: float,
     try:
         kept, held = holdout(with_validation(y, classes), fraction, seed=seed)
     except DataError as error:
-        assert round(fraction * n) >= n or (classes and "takes none" in str(error))
+        assert round(fraction * n) >= n or (
+            (classes or round(fraction * n) < 2) and "too small to score" in str(error)
+        )
         return
     assert held is not None
     both = np.concatenate([kept.validation.x, held.x])[:, 0]
@@ -217,3 +219,41 @@ def test_a_tiny_root_of_a_mean_is_no_mean(objective):
     plain, tiny = crossed(1.0), crossed(2.0**-40)
     for name in ("value", "low", "high", "optimism"):
         assert getattr(tiny, name) * 2.0**40 == pytest.approx(getattr(plain, name), rel=1e-9)
+
+
+def _equal_models(y: np.ndarray, count: int = 30) -> dict[int, np.ndarray]:
+    rng = np.random.default_rng(0)
+    chances = [rng.dirichlet(np.ones(3) * 20, size=len(y)) for _ in range(count)]
+    return dict(enumerate(chances))
+
+
+def test_a_class_of_one_row_leaves_means_to_be_cross_fitted() -> None:
+    y = np.r_[2, np.arange(99) % 2]
+    found = cross_fitted(LOG_LOSS, y, _equal_models(y))
+    assert found.optimism > 0.0 and found.value > found.naive
+    assert np.isnan(cross_fitted(HAND_TILL, y, _equal_models(y)).optimism)
+
+
+def test_a_returned_model_that_diverged_is_not_replaced_by_another() -> None:
+    y = np.arange(60) % 2
+    told = {"a": np.eye(2)[y], "returned": np.full((60, 2), np.nan)}
+    found = cross_fitted(AUROC, y, told, chosen="returned")
+    assert np.isnan(found.value) and found.notes == (
+        "the returned model diverged: there is nothing to score",
+    )
+
+
+def test_one_class_is_answered_in_words() -> None:
+    y, told = np.zeros(30, dtype=int), {k: np.full((30, 2), 0.5) for k in range(3)}
+    found = cross_fitted(AUROC, y, told)
+    assert np.isnan(found.value) and "all 30 labels are class 0" in found.notes[0]
+    assert np.isnan(expected_optimism(AUROC, y, list(told.values())))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_cross_fitted_areas_stay_areas(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    y = np.r_[1, 1, np.zeros(40, dtype=int)]
+    told = {k: rng.dirichlet([1.0, 1.0], size=42) for k in range(20)}
+    found = cross_fitted(AUROC, y, told)
+    assert 0.0 <= found.low <= found.value <= found.high <= 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -177,3 +178,29 @@ def test_a_gain_is_positive_whichever_way_the_metric_points() -> None:
         "better than uniform by 9.300 on your 90 rows (95 % interval 5.500 … 14.30)"
     )
     assert "(95 % interval 5.500 … 14.30)" in without_source(MAE, "a", lower)
+
+
+def test_no_gain_goes_beyond_the_best_there_is() -> None:
+    (line,) = rows_or_budget(AUROC, by_steps={100: 0.5, 200: 0.8, 400: 0.97}, noise=0.001)
+    gain = float(line.split("twice the budget ")[1].split(";")[0])
+    assert 0.0 < gain < 0.05 and line.endswith("the noise is 0.001")
+    (line,) = rows_or_budget(MAE, by_steps={100: 1.0, 200: 0.4, 400: 0.02})
+    assert float(line.split("twice the budget ")[1]) <= 0.021
+
+
+def test_a_source_with_weight_whose_rows_others_have_is_not_called_weightless() -> None:
+    same = Difference(0.0, 0.0, 0.0, 1.0, 50, "identical", True)
+    assert without_source(AUROC, "a", same) == "without a nothing changes: it has no weight in the mixture"
+    assert without_source(AUROC, "a", same, weight=0.5).endswith("the others predict the same")
+
+
+def test_the_sentence_says_what_the_rows_did() -> None:
+    of = "fits like the returned one, each on 80% of the rows"
+    nested = make_verdict(AUROC, replace(SCORE, role="nested"), of=of)
+    assert nested.sentence.endswith("on 60 rows that chose nothing in their own fold.")
+    assert nested.as_dict()["of"] == of
+    trained = make_verdict(AUROC, replace(SCORE, role="trained", optimistic=True))
+    assert trained.sentence.endswith("rows that also trained the model: worthless as a score.")
+    twins = make_verdict(AUROC, CrossFit(0.8, 0.7, 0.9, 0.85, 0.05, 30, 80, did="trained"))
+    assert "cross-fitted on the 80 rows that also trained the model" in twins.sentence
+    assert [each.as_dict()["optimistic"] for each in (nested, trained, twins)] == [False, True, True]

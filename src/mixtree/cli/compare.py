@@ -222,9 +222,11 @@ def _print_against(
 
 def _against_words(name: str, difference: Any | None) -> str:
     """A comparison in words; without a difference the other model diverged."""
-    from mixtree.verdict.words import against_words
+    from mixtree.verdict.words import against_words, p_words
 
     if difference is None:
         return f"not comparable with {name}, which diverged"
-    p = f", p = {difference.p:.3f}" if isfinite(difference.p) else ""
-    return f"{against_words(name, difference)}{p}"
+    if not isfinite(difference.p):
+        return against_words(name, difference)
+    p = p_words(difference.p)
+    return f"{against_words(name, difference)}, p {p if p.startswith('<') else f'= {p}'}"

@@ -90,7 +90,9 @@ def resume(
     # What was chosen from the data then is kept, counted in steps: a raised budget must not change the steps
     # per node, and the study knows its budget better than the command that began it.
     values = {**record.recipe["values"], **record.recipe["chosen"], "study": record.name, "json": as_json}
-    values |= {"storage": where, "out": Path(values["out"]), "budget": budget or record.budget}
+    # A folder that was copied or moved since is the one that is meant.
+    out = Path(url) if Path(url).is_dir() else Path(values["out"])
+    values |= {"storage": where, "out": out, "budget": budget or record.budget}
     if "holdout" not in record.recipe["chosen"]:  # from before rows were held out
         values.setdefault("holdout", 0.0)
     if workers is not None:
@@ -246,7 +248,8 @@ def testable(data: TableData, metric: Metric) -> TableData:
     try:
         check_metric(metric, data.test.y, data.problem_sources.classes, where="the test rows")
     except DataError as error:
-        return replace(data, test=None, warnings=(*data.warnings, f"no test score: {error}"))
+        told = f"no test score: {error}"
+        return replace(data, test=None, warnings=(*data.warnings, told), doubtful=(*data.doubtful, told))
     return data
 
 

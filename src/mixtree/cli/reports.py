@@ -118,7 +118,7 @@ def print_result(out: Path, about: dict[str, Any], result: Result[Any], *, most:
         _line(console, "decided", note)
     _line(console, "mixture", mixture_words(about["mixture"]))
     if about["test_score"] is not None:
-        _line(console, metric, f"{four_digits(about['test_score'])} on {about['rows']['test']} test rows")
+        _line(console, metric, f"{four_digits(about['test_score'])} on {about['rows']['test']:,} test rows")
     if about["verdict"] is not None:
         print_verdict(console, about["verdict"], most=most)
     spent = ", ".join(f"{phase} {steps}" for phase, steps in about["spent"].items())
@@ -130,6 +130,8 @@ def four_digits(value: float | None) -> str:
     """A score with four decimals, or, in a unit in which those are nothing, four digits; a dash for none."""
     if value is None or not isfinite(value):
         return "–"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
     return f"{value:.4f}" if value == 0.0 or abs(value) >= 0.001 else f"{value:.4g}"
 
 
@@ -137,7 +139,7 @@ def print_verdict(console: Any, verdict: dict[str, Any], *, most: int | None = N
     """The sentence, the comparisons where there are several, and at most so many notes."""
     from rich.table import Table
 
-    from mixtree.verdict.words import difference_heading
+    from mixtree.verdict.words import difference_heading, p_words, table_cell
 
     _line(console, "verdict", verdict["sentence"])
     if len(verdict["against"]) > 1:
@@ -145,9 +147,9 @@ def print_verdict(console: Any, verdict: dict[str, Any], *, most: int | None = N
         for heading in ("against", difference_heading(verdict), "95 % interval", "p"):
             table.add_column(heading)
         for each in verdict["against"]:
-            low, high = _signed(each["low"]), _signed(each["high"])
-            p = "–" if each["p"] is None else f"{each['p']:.3f}" if each["p"] >= 0.0005 else "< 0.001"
-            table.add_row(escape(each["name"]), _signed(each["difference"]), f"{low} … {high}", p)
+            between = f"{table_cell(each['low'])} … {table_cell(each['high'])}"
+            cells = table_cell(each["difference"]), between, p_words(each["p"])
+            table.add_row(escape(each["name"]), *cells)
         console.print(table)
     for warning in verdict["warnings"]:
         _line(console, "beware", warning)
@@ -159,7 +161,3 @@ def print_verdict(console: Any, verdict: dict[str, Any], *, most: int | None = N
     if verdict["reference_spent"]:
         spent = ", ".join(f"{name} {steps}" for name, steps in verdict["reference_spent"].items())
         _line(console, "outside the budget", f"{spent} steps")
-
-
-def _signed(value: float | None) -> str:
-    return "–" if value is None else f"{value:+.4f}"

@@ -51,16 +51,18 @@ def holdout(sources: Sources, fraction: float | None = None, *, seed: int) -> tu
     aside = _stratified(
         sources.validation.y, wanted, classes=sources.classes, rng=np.random.default_rng(seed)
     )
-    if not aside.any():
-        raise DataError(f"a holdout of {fraction:g} of {count} validation rows takes none of them: raise it")
+    if np.count_nonzero(aside) < 2:
+        raise DataError(
+            f"a holdout of {fraction:g} of {count} validation rows is too small to score anything: raise it"
+        )
     kept = replace(sources, validation=sources.validation.take(np.flatnonzero(~aside)))
     return kept, sources.validation.take(np.flatnonzero(aside))
 
 
 def _held_rows(count: int, fraction: float | None) -> int:
     if fraction is not None:
-        if not 0.0 <= fraction < 1.0:
-            raise InputError(f"a holdout is a share of at least 0 and below 1; got {fraction}")
+        if not isinstance(fraction, int | float | np.number) or not 0.0 <= fraction < 1.0:
+            raise InputError(f"a holdout is a share of at least 0 and below 1; got {fraction!r}")
         return max(1, round(fraction * count)) if fraction else 0
     if count * MOST_SHARE < LEAST_HELD:
         return 0

@@ -161,7 +161,7 @@ def against_row(name: str, difference: Difference) -> dict[str, Any]:
 
 def against_words(name: str, difference: Difference) -> str:
     """A comparison in words: "not distinguishable from uniform on your 120 rows (95 % interval …)"."""
-    rows, between = f"on your {difference.rows} rows", f"({_interval(difference)})"
+    rows, between = f"on your {difference.rows:,} rows", f"({_interval(difference)})"
     match difference.outcome:
         case "unknown":
             why = f": {difference.notes[0]}" if difference.notes else ""
@@ -182,19 +182,19 @@ def _scored(
     between = f"95 % interval {number(score.low)} … {number(score.high)}"
     quoted = f"{metric.name} {number(score.value)} ({between if isfinite(score.low) else 'no interval'})"
     if cross is not None and isfinite(cross.optimism):
-        start = f"{quoted}, cross-fitted on the {score.rows} rows that also {cross.did} the model"
+        start = f"{quoted}, cross-fitted on the {score.rows:,} rows that also {cross.did} the model"
         if not cross.optimism:
             return f"{start}: partly optimistic, though choosing again on half of them shows none of it"
         naive, made_up = number(cross.naive), number(cross.optimism)
         return f"{start}: partly optimistic (uncorrected {naive} would be optimistic, by about {made_up})"
     if score.role == "trained":
-        return f"{quoted} on the {score.rows} rows that also trained the model: worthless as a score"
+        return f"{quoted} on the {score.rows:,} rows that also trained the model: worthless as a score"
     if score.optimistic:
         known = optimism is not None and isfinite(optimism) and optimism > 0.0
         size = f"; expect about {number(optimism or 0.0)} of it to be chance" if known else ""
-        return f"{quoted} on the {score.rows} rows that also chose the model: optimistic{size}"
+        return f"{quoted} on the {score.rows:,} rows that also chose the model: optimistic{size}"
     fold = " in their own fold" if score.role == "nested" else ""
-    return f"{quoted} on {score.rows} rows that chose nothing{fold}"
+    return f"{quoted} on {score.rows:,} rows that chose nothing{fold}"
 
 
 def _score_notes(
@@ -208,7 +208,7 @@ def _score_notes(
     if optimism is not None and isfinite(optimism) and optimism > 0.0 and queries > 1:
         chose = score is not None and (cross is not None or score.optimistic)
         rows = chosen_on.rows if chosen_on is not None else score.rows if score is not None and chose else 0
-        on = f" on {rows} rows" if rows else ""
+        on = f" on {rows:,} rows" if rows else ""
         known = cross is not None and isfinite(cross.optimism)
         rest = ", had all been alternatives; the score is corrected for those that were" if known else ""
         notes.append(
@@ -218,7 +218,7 @@ def _score_notes(
     honest = score is not None and isfinite(score.value) and not score.optimistic
     if chosen_on is not None and honest and isfinite(chosen_on.value):
         notes.append(
-            f"on the {chosen_on.rows} rows that chose the model the score is {number(chosen_on.value)}, "
+            f"on the {chosen_on.rows:,} rows that chose the model the score is {number(chosen_on.value)}, "
             "which is no honest score"
         )
     if cross is not None:
@@ -358,6 +358,20 @@ def number(value: float) -> str:
 
 def _signed(value: float) -> str:
     return number(value) if value <= 0.0 else f"+{number(value)}"
+
+
+def table_cell(value: float | None) -> str:
+    """A signed number for a column of them: +0.0081, −0.0450, +23,675."""
+    if value is None:
+        return "–"
+    size = abs(value)
+    text = f"{value:+,.0f}" if size >= 1000 else f"{value:+.2f}" if size >= 10 else f"{value:+.4f}"
+    return "0" if value == 0.0 else text.replace("-", "−")
+
+
+def p_words(p: float | None) -> str:
+    """A p-value with three decimals."""
+    return "–" if p is None or not isfinite(p) else f"{p:.3f}" if p >= 0.0005 else "< 0.001"
 
 
 def _sentence(text: str) -> str:
