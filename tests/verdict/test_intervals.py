@@ -418,13 +418,13 @@ def test_a_log_loss_knows_that_it_hangs_on_a_class_of_few_rows() -> None:
 @pytest.mark.parametrize("metric", [AUROC, RMSE, MAE, LOG_LOSS, ACCURACY], ids=lambda metric: metric.name)
 def test_two_rows_are_sure_of_nothing(metric: Metric) -> None:
     y = np.array([0, 1])
-    right, wrong = (
-        (np.eye(2)[y], np.eye(2)[1 - y]) if metric.task != "regression" else (y + 0.5, y + [1.0, 3.0])
-    )
+    right, wrong = np.eye(2)[y], np.eye(2)[1 - y]
+    if metric.task == "regression":
+        right, wrong = y + 0.5, y + [1.0, 3.0]
     found = paired_difference(metric, y, right, wrong)
     assert found.outcome == "unknown" and found.notes[-1] == "two rows cannot tell two models apart"
     score = honest_score(metric, y, wrong, rows_role="test")
-    assert (score.low >= 0.0) and score.low < score.high
+    assert 0.0 <= score.low <= score.high and score.notes[-1].startswith("only 2 rows")
     assert metric is not AUROC or (score.low, score.high) == (0.0, pytest.approx(0.975))
 
 
@@ -453,7 +453,7 @@ def test_a_users_metric_that_fails_on_a_resample_has_an_interval() -> None:
     y = np.r_[1, np.zeros(59, dtype=int)]
     own = as_metric(picky, classes=2, higher_is_better=True, name="own")
     assert np.isfinite(honest_score(own, y, one, rows_role="test").value)
-    assert paired_difference(own, y, one, two).outcome == "not distinguishable"
+    assert np.isfinite(paired_difference(own, y, one, two).p)
 
 
 def _shifted(n: int, shift: float, seed: int) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
@@ -477,11 +477,9 @@ def test_models_of_different_folds_are_not_ranked_together() -> None:
         folds = label_folds(y, 2, np.random.default_rng(0))
         composite = out_of_fold(LOG_LOSS, y, singles, folds=folds)
         found = paired_difference(AUROC, y, mine, composite, folds=folds)
-        areas = [
-            AUROC(y[folds == k], mine[folds == k]) - AUROC(y[folds == k], composite[folds == k])
-            for k in (0, 1)
-        ]
-        assert found.value == pytest.approx(np.mean(areas))
+        parts = [folds == fold for fold in (0, 1)]
+        gaps = [AUROC(y[part], mine[part]) - AUROC(y[part], composite[part]) for part in parts]
+        assert found.value == pytest.approx(np.mean(gaps))
         outcomes.append(found.outcome)
         pooled.append(paired_difference(AUROC, y, mine, composite).outcome)
     assert outcomes.count("better") <= 6 < 30 < pooled.count("better")
