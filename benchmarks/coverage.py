@@ -48,7 +48,14 @@ from mixtree.metrics import (
     as_metric,
     class_names,
 )
-from mixtree.verdict import cross_fitted, holdout, honest_score, paired_difference
+from mixtree.verdict import (
+    cross_fitted,
+    holdout,
+    honest_score,
+    label_folds,
+    out_of_fold,
+    paired_difference,
+)
 from mixtree.verdict.target import about_target
 
 HERE = Path(__file__).parent
@@ -232,6 +239,14 @@ def overconfident(rng: np.random.Generator, count: int):
     return y, [np.column_stack([1 - p, p]) for p in chances]
 
 
+def rare_positives(rng: np.random.Generator, count: int, *, share: float, scale: float):
+    """Labels of which few are positive, with probabilities that are too sure and with better ones."""
+    y = (rng.random(count) < share).astype(np.int64)
+    logits = 2.0 * y - 2.5 + 1.2 * rng.standard_normal(count)
+    sure = scale * logits + 0.3 * rng.standard_normal(count)
+    return y, [np.column_stack([1 - p, p]) for p in (1 / (1 + np.exp(-each)) for each in (sure, logits))]
+
+
 def heavy(rng: np.random.Generator, count: int):
     """Errors with a log-normal tail."""
     common = 0.5 * rng.standard_normal(count)
@@ -257,6 +272,16 @@ def hard(repetitions: int) -> Iterator[Cell]:
             lambda rng: uneven(rng, POOL, rare=(0.01,) * 4, apart=2.0),
         ),
         ("log-loss, overconfident", LOG_LOSS, lambda rng: overconfident(rng, POOL)),
+        (
+            "log-loss, 10 % positives, overconfident",
+            LOG_LOSS,
+            lambda rng: rare_positives(rng, POOL, share=0.1, scale=2.2),
+        ),
+        (
+            "log-loss, 5 % positives, overconfident",
+            LOG_LOSS,
+            lambda rng: rare_positives(rng, POOL, share=0.05, scale=3.6),
+        ),
         ("absolute loss, log-normal", ABSOLUTE_LOSS, lambda rng: heavy(rng, POOL)),
     ]
     for what, metric, draw in cases:
@@ -521,6 +546,29 @@ def equals(repetitions: int) -> Iterator[Cell]:
             yield Cell("claim", what, n, false, repetitions, "false alarms", f"{how}; {more}")
 
 
+def singles(repetitions: int) -> Iterator[Cell]:
+    """How often a model is called better than the best single source, all of them equally good.
+
+    The sources' models are of other base rates, and halves of the rows choose different ones: what they
+    predict is not to be ranked together.
+    """
+    for shift in (0.0, 1.5):
+        for n in ROWS:
+            rng, false = stream("singles", shift, n), 0
+            for seed in range(repetitions):
+                y = rng.permutation(np.arange(n) % 2)
+                common = 0.7 * (2 * y - 1) + rng.standard_normal(n)
+                one, two, mine = (
+                    chances((common + 0.3 * rng.standard_normal(n) + by)[:, None], np.ones(1))
+                    for by in (-shift, shift, 0.0)
+                )
+                folds = label_folds(y, 2, np.random.default_rng(seed))
+                rival = out_of_fold(LOG_LOSS, y, {"a": one, "b": two}, folds=folds)
+                false += paired_difference(AUROC, y, mine, rival, folds=folds).outcome == "better"
+            what = f"“better than the best single source”, all as good, base rates {shift:g} apart, auroc"
+            yield Cell("claim", what, n, false, repetitions, "false alarms")
+
+
 def logistic_fits(
     rng: np.random.Generator, slope: np.ndarray, count: int, *, rows: int = 5_000
 ) -> np.ndarray:
@@ -648,6 +696,33 @@ def nested(repetitions: int) -> Iterator[Cell]:
             yield _fitted_cell("nested", f"{policy}, {metric.name}, {hull} the hull", 100, found)
 
 
+def compared(repetitions: int) -> Iterator[Cell]:
+    """Differences from uniform as models that stand for the returned one show them: nested fits, and twins.
+
+    Linear models; twins are auto's own, where it trains on the target's rows.
+    """
+    count = max(2, repetitions // 2)
+    for what, options, wanted in (
+        ("nested, auto", {"policy": "auto", "nested": True}, None),
+        ("nested, fine-tune", {"policy": "fine-tune", "nested": True}, None),
+        ("twins of auto", {"policy": "auto", "holdout": 0.0}, "target"),
+    ):
+        for metric in (AUROC, LOG_LOSS, RMSE, MAE):
+            for n in (50, 100):
+                found = []
+                for number in range(count):
+                    seed = int(stream("compared", metric.task, n, number).integers(2**31))
+                    classes = 2 if metric.task == "classification" else 0
+                    problem = fits.drawn(seed, rows=n, hull="outside", classes=classes)
+                    told = fits.difference(problem, metric, seed=number, wanted=wanted, **options)
+                    found += [told] if told is not None else []
+                hits = sum(each.covered for each in found)
+                wrong = sum(each.wrong for each in found)
+                more = f"claims of the wrong sign: {wrong / len(found):.1%}" if found else ""
+                cell = f"{what}, {metric.name}, outside the hull"
+                yield Cell("compared", cell, n, hits, len(found), "coverage", more)
+
+
 def times(repetitions: int) -> Iterator[Cell]:
     """What the verdict adds to a study's time, without references and nested folds; never judged."""
     yield from map(_cost, fits.costs(9 if repetitions >= FULL else 3))
@@ -681,15 +756,17 @@ PARTS: dict[str, Callable[[int], Iterator[Cell]]] = {
     "rare": rare,
     "repeated": repeated,
     "equals": equals,
+    "singles": singles,
     "bias": bias,
     "optimism": optimisms,
     "policies": policies,
     "nested": nested,
+    "compared": compared,
     "time": times,
     "commands": commands,
     "tables": tables,
 }
-FITS = ("policies", "nested", "time", "commands", "tables")
+FITS = ("policies", "nested", "compared", "time", "commands", "tables")
 """Parts with tables of their own."""
 
 
@@ -739,6 +816,12 @@ def _about(name: str, cells: list[dict[str, Any]]) -> str:
             "see docs/reproduction.md):"
         )
     counts = [cell["repetitions"] for cell in cells if cell["repetitions"]]
+    if name == "compared":
+        return (
+            f"Differences from uniform of real fits, {min(counts):,} to {max(counts):,} per figure, by nested "
+            "folds and by auto's twins: how often the 95 % interval holds the returned model's own on 10,000 "
+            "test rows:"
+        )
     over = dict[str, list[float]]()
     for cell in cells:
         if "bias" in cell:

@@ -15,12 +15,14 @@ import numpy as np
 import polars as pl
 
 from mixtree.advice import Models
+from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import Problem, Rows
 from mixtree.data.synthetic import synthetic
 from mixtree.experiments.tasks import tasks
 from mixtree.fitting import make_options, prepare
 from mixtree.judging import judge, judged
 from mixtree.metrics import LOG_LOSS, SQUARED_LOSS, Metric, class_names
+from mixtree.references import Extra
 from mixtree.study import opened, run
 from mixtree.verdict import Verdict
 
@@ -91,6 +93,39 @@ def quoted(problem: Problem, metrics: tuple[Metric, ...], **options: Any) -> dic
         )
         for metric in metrics
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Whether a difference's interval holds the returned model's own, and whether it claims the contrary."""
+
+    covered: bool
+    wrong: bool
+
+
+def difference(
+    problem: Problem, metric: Metric, *, seed: int, wanted: str | None, **options: Any
+) -> Compared | None:
+    """A linear fit beside uniform; None if the returned model is not of the phase that is wanted."""
+    given = make_options(model="linear", budget=600, metric=metric.name, seed=seed, **options)
+    prepared = prepare(problem.sources, given)
+    result = run(prepared.search, prepared.trainer, seed=seed, keep_predictions=True)
+    if wanted is not None and result.node.phase != wanted:
+        return None
+    found = judge(prepared, result).as_dict()["against"][0]
+    assert problem.test is not None and found["name"] == "uniform"
+    extra = Extra(prepared, result.budget, LabelScale())
+    y, rows = problem.test.y, problem.test
+    mine, uniform = (
+        metric(y, each)
+        for each in (
+            extra.own_units(prepared.trainer, result.state, rows),
+            extra.predict("uniform+decay", rows, purpose="uniform"),
+        )
+    )
+    low, high, true = found["low"], found["high"], mine - uniform
+    claims = low > 0.0 or high < 0.0
+    return Compared(low <= true <= high, claims and bool(np.sign(found["difference"]) != np.sign(true)))
 
 
 def _beside_truth(verdict: Verdict, metric: Metric, y: Any, predictions: Any) -> Quoted:

@@ -332,7 +332,7 @@ def _score_bounds(
     column = _columns(metric, labels, predictions, value)
     bounds = of_mean(column, rng)
     if (more := _more_rows(metric, labels, [predictions], [column])) is not None:
-        bounds = _union(bounds, of_mean(np.append(column, [more[0]] * _IMAGINED), rng))
+        bounds = _union(bounds, _students(np.append(column, [more[0]] * _IMAGINED)))
     if _is_root(metric):
         return "root of Student's t and bootstrap-t", lambda alpha: _root(bounds(alpha))
     return "Student's t and bootstrap-t", bounds
@@ -359,6 +359,17 @@ def _more_rows(
         losses.append((own + _IMAGINED * np.array(turned)) / (counts.min() + _IMAGINED))
     most = np.abs(losses[0] - losses[1]) if len(losses) == 2 else losses[0]
     return np.array(losses)[:, int(most.argmax())]
+
+
+def _students(column: Floats) -> Bounds:
+    """Of the column's mean, by Student's t: resamples of imagined rows would say nothing of them."""
+    mean, error = float(column.mean()), float(column.std(ddof=1)) / np.sqrt(len(column))
+
+    def bounds(alpha: float) -> tuple[float, float]:
+        reach = float(stdtrit(len(column) - 1, 1.0 - alpha / 2.0)) * error
+        return mean - reach, mean + reach
+
+    return bounds
 
 
 def _union(one: Bounds, two: Bounds) -> Bounds:
@@ -402,11 +413,9 @@ def _gap_bounds(
     if _is_root(metric):
         bounds = of_gap_of_roots(one, two, rng)
     else:
-        size = float(max(np.abs(one).max(), np.abs(two).max()))
-        bounds = of_mean(one - two, rng, size=size)
+        bounds = of_mean(one - two, rng, size=float(max(np.abs(one).max(), np.abs(two).max())))
         if (more := _more_rows(metric, labels, pair, (one, two))) is not None:
-            longer = np.append(one - two, [more[0] - more[1]] * _IMAGINED)
-            bounds = _union(bounds, of_mean(longer, rng, size=size))
+            bounds = _union(bounds, _students(np.append(one - two, [more[0] - more[1]] * _IMAGINED)))
     if bounds(0.5)[0] == bounds(0.5)[1] != 0.0:
         # One and the same difference on every row: a sign test is all there is.
         return "sign test", bounds, 0.5 ** (len(labels) - 1)
