@@ -818,9 +818,9 @@ def _about(name: str, cells: list[dict[str, Any]]) -> str:
     counts = [cell["repetitions"] for cell in cells if cell["repetitions"]]
     if name == "compared":
         return (
-            f"Differences from uniform of real fits, {min(counts):,} to {max(counts):,} per figure, by nested "
-            "folds and by auto's twins: how often the 95 % interval holds the returned model's own on 10,000 "
-            "test rows:"
+            f"Differences from uniform of real fits, {min(counts):,} to {max(counts):,} per figure, by "
+            "nested folds and by auto's twins: how often the 95 % interval holds the returned model's own on "
+            "10,000 test rows:"
         )
     over = dict[str, list[float]]()
     for cell in cells:

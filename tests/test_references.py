@@ -218,7 +218,10 @@ def test_references_are_trained_at_the_step_size_that_the_study_chose(steep):
     assert extra.rate < 1.0
     found, notes = references(extra, View(steep.test, True), choose=SQUARED_LOSS)
     at = f"{extra.rate:g} × the usual step size, at which the study ended, and at the usual one"
-    assert notes[-1] == f"{' and '.join(found)} were trained at {at}: the better one counts"
+    assert (
+        notes[-1]
+        == f"{', '.join(list(found)[:-1])} and {list(found)[-1]} were trained at {at}: the better one counts"
+    )
     assert extra.spent["uniform"] == extra.spent["validation"] == 600
     assert np.isfinite(found["validation"].predictions).all()  # which diverges at the usual one
     error = np.abs(found["uniform"].predictions - steep.test.y).mean()

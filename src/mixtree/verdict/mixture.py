@@ -195,6 +195,8 @@ def _notes(
             f"{start}{name} adds nothing: its weight in the target is below {rows[name].high:.3f}"
             + end.format("it")
         )
+    if not any(each.weight for each in rows.values()):  # trained on the target's own rows alone
+        return tuple(notes)
     odd = {name: max(each.low - each.weight, each.weight - each.high) for name, each in rows.items()}
     others = [name for name in known if odd[name] > 0.005]  # else they are shown as the same
     for name in sorted(others, key=lambda name: -odd[name])[:NAMED] if len(others) > NAMED else others:
@@ -211,7 +213,7 @@ def _notes(
 def listed(names: Sequence[str]) -> str:
     """All of a few names, of many the first."""
     if len(names) <= NAMED:
-        return " and ".join(names)
+        return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
     return f"{len(names)} sources ({', '.join(names[:3])} …)"
 
 

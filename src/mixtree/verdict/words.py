@@ -127,8 +127,13 @@ def make_verdict(
         ),
         *(note for _, each in differences for note in each.notes if each.rows >= FEW),
     ]
+    sentence = _sentence((f"{instead}: " if instead else "") + "; ".join(part for part in parts if part))
+    # What the sentence says, or a warning of few rows, need not be said again.
+    few = f"only {final.rows} rows" if final is not None else sentence
+    warned = any(each.startswith(few) for each in warnings)
+    told = [note for note in told if note not in sentence and not (warned and note.startswith(few))]
     return Verdict(
-        sentence=_sentence((f"{instead}: " if instead else "") + "; ".join(part for part in parts if part)),
+        sentence=sentence,
         metric=metric.name,
         score=final,
         differences=differences,
