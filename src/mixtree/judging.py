@@ -18,7 +18,7 @@ from mixtree.errors import StudyInterrupted
 from mixtree.estimate.hull import HullTest
 from mixtree.events import Listener
 from mixtree.fitting import MANY_PASSES, Prepared
-from mixtree.metrics import Metric
+from mixtree.metrics import LOG_LOSS, Metric
 from mixtree.references import Extra, Rival, TimeLimit, attribution, references
 from mixtree.scoring import Case, Scored, scored_by_rows
 from mixtree.storage.base import Storage
@@ -206,12 +206,8 @@ def _rare(scored: Scored, case: Case) -> list[str]:
         return []
     counts = np.bincount(rows.y)
     least = int(counts[counts > 0].min())
-    # A mean over rows hangs on all of them alike.
-    if (
-        least >= _RARE
-        or (counts > 0).sum() < 2
-        or not (case.metric.by_class or case.metric.contributions is None)
-    ):
+    by_class = case.metric.by_class or case.metric.contributions in (None, LOG_LOSS.contributions)
+    if least >= _RARE or (counts > 0).sum() < 2 or not by_class:  # else it hangs on all rows alike
         return []
     hang = (
         "is of the rarest class: much hangs on it"
