@@ -30,7 +30,7 @@ from mixtree.references import (
 from mixtree.search import Trial
 from mixtree.study import run
 from mixtree.trainer import Evaluation
-from mixtree.verdict import corrected, paired_difference
+from mixtree.verdict import Difference, paired_difference, without_source
 
 
 @pytest.fixture(scope="module")
@@ -323,20 +323,18 @@ def test_a_reference_that_was_cut_off_is_charged_and_not_compared(problem, monke
 
 
 def test_leaving_sources_out_is_corrected_for_looking_at_each(problem, monkeypatch):
-    asked = []
-
-    def counted(differences, **options):
-        asked.append(list(differences))
-        return corrected(differences, **options)
-
-    monkeypatch.setattr("mixtree.references.corrected", counted)
+    close = Difference(0.1, 0.01, 0.19, 0.03, 300, "DeLong", True)
+    monkeypatch.setattr("mixtree.references.paired_difference", lambda *args, **options: close)
     extra = extra_of(problem, attribution="loo")
     notes = attribution(extra, np.array([0.9, 0.1, 0.0]), View(problem.test, True), AUROC)
-    (alone,) = asked
-    assert len(alone) == 3 and len(notes) == 4
-    told = corrected(alone)
-    assert [each.outcome for each in told].count("better") <= [each.outcome for each in alone].count("better")
-    assert "source-2 nothing changes: it has no weight" in notes[3]
+    assert "keep it" in without_source(AUROC, "source-0", close)
+    assert len(notes) == 4 and all("cannot show whether" in note for note in notes[1:])
+
+
+def test_shapley_values_of_one_class_are_answered_in_words(problem):
+    one = Rows(problem.test.x, np.zeros(len(problem.test), dtype=int))
+    told = attribution(extra_of(problem, attribution="shapley"), np.ones(3) / 3, View(one, True), AUROC)
+    assert told[-1].startswith("Shapley values could not be computed: metric 'auroc' compares classes")
 
 
 def test_a_single_source_that_diverges_is_spoken_of(problem, monkeypatch):

@@ -19,8 +19,9 @@ from mixtree.estimate.hull import HullTest
 from mixtree.events import Listener
 from mixtree.fitting import MANY_PASSES, Prepared
 from mixtree.metrics import LOG_LOSS, Metric
-from mixtree.references import Extra, Rival, TimeLimit, attribution, references
+from mixtree.references import Extra, TimeLimit, attribution, references
 from mixtree.scoring import Case, Scored, scored_by_rows
+from mixtree.simplex import Mixture
 from mixtree.storage.base import Storage
 from mixtree.study import Result
 from mixtree.threads import one_thread
@@ -34,7 +35,7 @@ from mixtree.verdict import (
     mixture_uncertainty,
     paired_difference,
 )
-from mixtree.verdict.intervals import FEW, is_area
+from mixtree.verdict.intervals import FEW, is_area, is_error, is_share
 from mixtree.verdict.target import about_target
 from mixtree.verdict.words import VALIDATION, number
 
@@ -46,6 +47,7 @@ EVENT = "verdict"
 _RARE = 10  # rows of a class below which a score deserves a warning
 _UNIFORM = 0.02  # weights nearer to 1/K than this are shown as the same
 _ALL = 0.98  # a weight from which a mixture is one source
+_LONG = 0.5  # of the budget: a model that was trained for less is another one for that alone
 _FEW_ROWS = 10  # that are half of a loss
 
 
@@ -96,12 +98,24 @@ def judge(
     scored, models = scored_by_rows(case, extra), _models(case)
     notes, against = list(scored.notes), dict[str, Difference]()
     if scored.mine is not None:
-        others, left_out = references(extra, scored.view, choose=case.choose)
-        against = {
-            name: _against(case, scored, scored.mine, rival, scored.made_up(models.optimism))
-            for name, rival in others.items()
-        }
-        notes += [*left_out, *attribution(extra, case.mixed.mixture, scored.view, case.metric)]
+        made_up = scored.made_up(models.optimism)
+        if isfinite(made_up) or not np.isfinite(scored.mine).all():
+            others, left_out = references(extra, scored.view, choose=case.choose)
+            y = case.scale.back(scored.view.rows.y)
+            how: dict[str, Any] = {"made_up": made_up if isfinite(made_up) else 0.0, "wider": scored.wider}
+            against = {
+                name: paired_difference(
+                    case.metric, y, scored.mine, rival.predictions, folds=rival.parts, **how
+                )
+                for name, rival in others.items()
+            }
+            notes += left_out
+        elif prepared.options.reference != "none":
+            notes.append(
+                "not compared with anything: these rows chose the model, and by how much that flatters it is "
+                "not known; give test rows or a holdout"
+            )
+        notes += attribution(extra, case.mixed.mixture, scored.view, case.metric)
     return _concluded(case, extra, scored, models, against, notes)
 
 
@@ -109,17 +123,6 @@ def judge(
 def _models(case: Case) -> Models:
     choose = case.choose if case.chooses else None
     return Models(case.metric, case.y, case.clean_predictions, case.clean, case.lineage, choose=choose)
-
-
-def _against(case: Case, scored: Scored, mine: Floats, rival: Rival, made_up: float) -> Difference:
-    """The comparison with an alternative; none where it is not known how much these rows flatter it."""
-    y, metric = case.scale.back(scored.view.rows.y), case.metric
-    if not isfinite(made_up):
-        why = "these rows chose the model, and by how much that flatters it is not known"
-        return Difference(np.nan, np.nan, np.nan, np.nan, len(y), "none", metric.higher_is_better, (why,))
-    return paired_difference(
-        metric, y, mine, rival.predictions, made_up=made_up, folds=rival.parts, wider=scored.wider
-    )
 
 
 @one_thread()
@@ -148,7 +151,7 @@ def _concluded(
         chosen_on=_chosen_on(models, case) if honest else None,
         optimism=told.optimism,
         advice=advice(models, chooses=len(case.clean) == len(result.tree), noise=scored.noise),
-        notes=[*notes, *_same_mixture(case, against), *told.notes],
+        notes=[*notes, *_same_mixture(case, scored, against), *told.notes],
         instead=scored.instead,
         of=scored.of,
         reference_spent=extra.spent,
@@ -188,7 +191,7 @@ def _by_heart(case: Case, against: Mapping[str, Difference]) -> list[str]:
     """A reference that was trained for too long is no feat to beat."""
     sources, told = case.prepared.sources, []
     rows = dict(zip((f"only {name}" for name in sources.names), sources.sizes.tolist(), strict=True))
-    rows |= {VALIDATION: len(sources.validation)}
+    rows |= {VALIDATION: len(sources.validation), "the best single source": int(sources.sizes.min())}
     for name, each in against.items():
         passes = case.budget * case.prepared.chosen.batch_size / rows.get(name, int(sources.sizes.sum()))
         if each.outcome == "better" and passes > MANY_PASSES:
@@ -217,24 +220,26 @@ def _rare(scored: Scored, case: Case) -> list[str]:
     return [f"only {least} of the {len(rows)} rows that score {hang}"]
 
 
-def _same_mixture(case: Case, against: Mapping[str, Difference]) -> list[str]:
+def _same_mixture(case: Case, scored: Scored, against: Mapping[str, Difference]) -> list[str]:
     """Where nothing but the way of training sets the model apart from what it is compared with."""
-    if case.mixed.path != case.result.node.path:
+    steps = sum(node.steps for node in case.lineage)
+    if case.mixed.path != case.result.node.path or scored.of or steps < _LONG * case.budget:
         return []
-    names = case.prepared.given.names
-    weights = dict(zip(names, case.mixed.mixture[: len(names)].tolist(), strict=True))
-    same = {"uniform"} if _is_uniform(case) else {f"only {name}" for name in names if weights[name] > _ALL}
+    names, count = case.prepared.given.names, len(case.prepared.given)
+    weights = np.array([node.mixture[:count] for node in case.lineage]).min(axis=0)
+    same = {f"only {name}" for name, weight in zip(names, weights.tolist(), strict=True) if weight > _ALL}
+    if all(_is_uniform(node.mixture, count) for node in case.lineage):
+        same.add("uniform")
     return [
-        f"this model's mixture is that of {name} too: what sets it apart are its step sizes and their order, "
+        f"this model's mixture is that of {name} too, all along: what sets it apart is how it was trained, "
         "not the mixture"
         for name, each in against.items()
         if name in same and each.outcome in ("better", "worse")
     ]
 
 
-def _is_uniform(case: Case) -> bool:
-    count = len(case.prepared.given)
-    return count > 1 and bool(np.abs(case.mixed.mixture[:count] - 1.0 / count).max() < _UNIFORM)
+def _is_uniform(mixture: Mixture, count: int) -> bool:
+    return count > 1 and bool(np.abs(mixture[:count] - 1.0 / count).max() < _UNIFORM)
 
 
 def _constant(case: Case) -> list[str]:
@@ -246,17 +251,17 @@ def _constant(case: Case) -> list[str]:
 def _by_few(case: Case, scored: Scored) -> list[str]:
     """Where a few rows make up half of a loss, rows that were not seen may make up as much."""
     rows = case.metric.contributions
-    if scored.mine is None or rows is None or case.metric.higher_is_better or len(scored.mine) < FEW:
+    if scored.mine is None or rows is None or not is_error(case.metric) or len(scored.mine) < FEW:
         return []
     y = case.scale.back(scored.view.rows.y)
     losses = np.sort(rows(y.astype(np.intp) if scored.mine.ndim == 2 else y, scored.mine[None])[0])[::-1]
     half = 1 + int(np.searchsorted(np.cumsum(losses), 0.5 * losses.sum()))
     if not losses[0] > 0.0 or half > min(_FEW_ROWS, len(losses) // 20):
         return []
-    are = "row is" if half == 1 else "rows are"
+    are = "is" if half == 1 else "are"
     return [
-        f"{half} of the {len(losses)} {are} half of all that the {case.metric.name} adds up: rows like these "
-        "that were not seen decide, and no interval knows of them"
+        f"{half} of the {len(losses):,} rows {are} half of all that the {case.metric.name} adds up: rows "
+        "like these that were not seen decide, and no interval knows of them"
     ]
 
 
@@ -270,7 +275,10 @@ def _by_chance(case: Case, scored: Scored, against: Mapping[str, Difference]) ->
     if score.low > 0.5:
         return []
     how = "ranks worse than chance" if score.high < 0.5 else "may be no better than chance"
-    rest = " (reference all tells)" if VALIDATION not in against else ""
+    if case.prepared.policy.startswith(VALIDATION):
+        return [f"the model {how} (0.5)"]
+    asks = case.prepared.options.reference != "all" and (scored.view.apart or scored.view.folds is not None)
+    rest = " (reference all tells)" if asks and VALIDATION not in against else ""
     return [
         f"the model {how} (0.5): if training on the target's own rows alone is better, the sources do not "
         f"help{rest}"
@@ -280,7 +288,7 @@ def _by_chance(case: Case, scored: Scored, against: Mapping[str, Difference]) ->
 def _beside_constant(case: Case, scored: Scored, value: float) -> list[str]:
     """Whether one prediction for all rows would do as well: the classes' shares, a middle of the labels."""
     metric, y = case.metric, case.scale.back(scored.view.rows.y)
-    if metric.contributions is None or len(y) < FEW:  # a metric of the user's may take its time
+    if len(y) < FEW or not (is_share(metric) or is_error(metric)):  # what a user's makes of it is not known
         return []
     if classes := case.prepared.sources.classes:
         shares = np.bincount(y.astype(np.intp), minlength=classes) / len(y)
@@ -293,7 +301,7 @@ def _beside_constant(case: Case, scored: Scored, value: float) -> list[str]:
     if metric.signed(value) < metric.signed(scores[best]):
         return []
     return [
-        f"the model is no better than a constant: {best} of these rows' labels, predicted for every row, has "
+        f"the model is no better than a constant: {best} of these rows' labels, predicted for every row: "
         f"{metric.name} {number(scores[best])}"
     ]
 
@@ -320,7 +328,7 @@ def _mixture(case: Case) -> tuple[HullTest, MixtureUncertainty]:
     )
     if case.lineage and last:
         note = f"the weights are those before the last {last} steps, which were on the target's own rows"
-        if _is_uniform(case):
+        if _is_uniform(case.mixed.mixture, count):
             note += "; they are uniform, so whatever is gained over uniform comes from those rows"
         found = replace(found, notes=(*found.notes, note))
     return hull, found

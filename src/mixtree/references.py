@@ -15,7 +15,7 @@ from mixtree.algorithms import make_search, training_sources
 from mixtree.baselines import Chain, Stage
 from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import Rows, Sources
-from mixtree.errors import TrainingError
+from mixtree.errors import DataError, TrainingError
 from mixtree.events import Listener
 from mixtree.loop import FINISHED
 from mixtree.metrics import Metric
@@ -393,7 +393,10 @@ def attribution(extra: Extra, mixture: Mixture, view: View, metric: Metric) -> l
             *(without_source(metric, name, gap, weight=weights[name]) for name, gap in gaps.items()),
         ]
     arms.train([some for some in _subsets(names) if some])
-    worth = {some: -metric.signed(metric(y, arms.of(some))) for some in _subsets(names)}
+    try:
+        worth = {some: -metric.signed(metric(y, arms.of(some))) for some in _subsets(names)}
+    except DataError as error:  # of one class
+        return [*notes, f"Shapley values could not be computed: {error}"]
     if not np.isfinite(list(worth.values())).all():
         return [*notes, "Shapley values could not be computed: a model without some of the sources diverged"]
     shares = shapley(names, lambda some: worth[some])

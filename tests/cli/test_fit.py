@@ -397,6 +397,15 @@ def test_resume_writes_into_the_folder_that_it_was_given(tables, done, base):
     assert {each.name: each.read_bytes() for each in Path("out").iterdir() if each.is_file()} == before
 
 
+def test_resume_of_a_study_stored_in_another_folder_goes_where_it_began(tables, done, base):
+    done("fit", *base, "--out", "a")
+    before = Path("a/model.json").read_bytes()
+    done("fit", *base, "--seed", "1", "--out", "b", "--storage", "a/study.db", "--study", "two")
+    done("resume", "a", "two", "--budget", "80")
+    assert Path("a/model.json").read_bytes() == before
+    assert json.loads(Path("b/model.json").read_text())["budget"] == 80
+
+
 def test_a_test_file_that_cannot_score_is_spoken_of_in_the_verdict(tables, done, base):
     rows = Path("test.csv").read_text().splitlines()
     column = rows[0].split(",").index("bought")

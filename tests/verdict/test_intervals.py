@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -491,7 +493,9 @@ def test_folds_change_nothing_but_areas_and_need_every_class() -> None:
     for metric in (LOG_LOSS, ACCURACY):
         assert paired_difference(metric, y, one, two, folds=folds) == paired_difference(metric, y, one, two)
     lacking = np.where(y == 0, 0, folds)
-    assert paired_difference(AUROC, y, one, two, folds=lacking) == paired_difference(AUROC, y, one, two)
+    pooled = paired_difference(AUROC, y, one, two, folds=lacking)
+    assert "is ranked together" in pooled.notes[0]
+    assert replace(pooled, notes=()) == paired_difference(AUROC, y, one, two)
     same = paired_difference(AUROC, y, one, two, folds=np.zeros(60, dtype=int))
     plain = paired_difference(AUROC, y, one, two)
     assert (same.value, same.low, same.high) == pytest.approx((plain.value, plain.low, plain.high))
@@ -550,3 +554,37 @@ def test_nearly_perfect_areas_are_told_apart_by_their_own_intervals() -> None:
     alone = honest_score(AUROC, y, pair[1], rows_role="test")
     assert found.outcome == "not distinguishable"
     assert found.high > 0.25 * (alone.value - alone.low)
+
+
+def test_classes_that_are_nowhere_cost_nothing() -> None:
+    """Of three classes one has no row: it may be one that there is nowhere."""
+    rng = np.random.default_rng(0)
+    y = np.array([0, 2])[rng.integers(2, size=300)]
+    p = np.where(np.arange(3) == y[:, None], 0.7, 0.3) * [1.0, 0.0, 1.0]
+    score = honest_score(LOG_LOSS, y, p / p.sum(axis=1, keepdims=True), rows_role="test")
+    assert score.high < 0.45
+    # And what a model thinks impossible costs something, but not without end.
+    rare = np.r_[np.zeros(291, dtype=int), np.ones(9, dtype=int)]
+    sure = honest_score(LOG_LOSS, rare, np.clip(np.eye(2)[rare], 0.01, 0.99), rows_role="test")
+    zero = honest_score(LOG_LOSS, rare, np.eye(2)[rare], rows_role="test")
+    assert 0.0 < zero.high < 0.1 and sure.high < 0.1
+
+
+def test_accuracies_differ_by_one_at_the_most() -> None:
+    y = np.arange(7) % 2
+    found = paired_difference(ACCURACY, y, np.eye(2)[y], np.eye(2)[1 - y], made_up=0.9, wider=1.75)
+    assert -1.0 <= found.low <= found.value <= found.high <= 1.0
+
+
+def test_few_rows_of_a_class_in_every_fold_tell_something_together() -> None:
+    """One positive in every fold has no spread of its own, but all of them have one."""
+    widths = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        y = np.r_[np.ones(9, dtype=int), np.zeros(191, dtype=int)]
+        chances = [1.0 / (1.0 + np.exp(-(by * y + rng.normal(size=200)))) for by in (2.0, 1.5)]
+        pair = [np.column_stack([1.0 - each, each]) for each in chances]
+        found = [paired_difference(AUROC, y, *pair, folds=folds) for folds in (None, label_folds(y, 5, rng))]
+        widths.append([each.high - each.low for each in found])
+    pooled, within = np.median(widths, axis=0)
+    assert within < 1.5 * pooled

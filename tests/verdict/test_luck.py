@@ -168,5 +168,8 @@ def test_values_that_still_fall_go_on_falling() -> None:
     assert outlook(falling, errors, left=100).gain == pytest.approx(0.01 * 20)
     assert not outlook(falling, errors, left=100).stop
     assert outlook(falling, errors, left=2).stop
+    # How far they fall is no gain where they do not get below the best.
+    behind = [0.5] + [0.9] * 7 + [0.9 - 0.01 * k for k in range(8)]
+    assert outlook(behind, [0.05] * 16, left=200).stop
     rising = [1.0 + 0.01 * k for k in range(40)]
     assert outlook(rising, errors, left=100).stop

@@ -69,8 +69,10 @@ def test_any_number_of_sources_may_be_interchangeable() -> None:
 def test_a_sum_that_is_not_known_makes_nobody_interchangeable() -> None:
     """Weights of which nothing is known have nothing in common by that."""
     assert groups(unsplit(2, 1, 1, sums=0.25)) == ()
-    # A group may be a part of those whose weights are unknown, but not by way of a third.
-    assert groups(unsplit(2, 2) + 0.0) == (("a", "b"), ("c", "d"))
+    # What makes up for two others, a little for each, is no bridge between them.
+    bridge = unsplit(2, 2)
+    bridge[0, 2] = bridge[2, 0] = -0.2
+    assert groups(bridge) == (("a", "b"), ("c", "d"))
     assert groups(unsplit(2, 2, spread=0.01)) == ()
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.errors import DataError, InputError
-from mixtree.metrics import AUROC, HAND_TILL, LOG_LOSS, RMSE, SQUARED_LOSS
+from mixtree.metrics import AUROC, HAND_TILL, LOG_LOSS, RMSE, SQUARED_LOSS, Metric
 from mixtree.verdict import (
     cross_fitted,
     expected_optimism,
@@ -257,3 +257,31 @@ def test_cross_fitted_areas_stay_areas(seed: int) -> None:
     told = {k: rng.dirichlet([1.0, 1.0], size=42) for k in range(20)}
     found = cross_fitted(AUROC, y, told)
     assert 0.0 <= found.low <= found.value <= found.high <= 1.0
+
+
+def test_where_nobody_chose_nothing_was_made_up() -> None:
+    """A class of one row does not matter to a single node."""
+    y = np.r_[1, np.zeros(40, dtype=int)]
+    told = {"only": np.random.default_rng(0).dirichlet([1.0, 1.0], size=41)}
+    assert cross_fitted(AUROC, y, told, chosen="only", rivals={"only": 0}).optimism == 0.0
+
+
+def test_a_users_metric_by_class_may_have_a_value_on_one_class() -> None:
+    def right(y: np.ndarray, p: np.ndarray) -> np.ndarray:
+        return (p.argmax(axis=2) == y).mean(axis=1)
+
+    own = Metric("own", True, right, "classification", by_class=True)
+    told = {k: np.random.default_rng(k).dirichlet([1.0, 1.0], size=30) for k in range(3)}
+    found = cross_fitted(own, np.zeros(30, dtype=int), told, objective=LOG_LOSS)
+    assert 0.0 < found.value < 1.0
+
+
+def test_as_many_classes_as_rows_are_not_held_out() -> None:
+    kept, held = holdout(with_validation(np.arange(160), 160), seed=0)
+    assert held is None and len(kept.validation) == 160
+
+
+def test_a_number_of_folds_may_be_numpys() -> None:
+    y = np.arange(40) % 2
+    told = {k: np.random.default_rng(k).dirichlet([1.0, 1.0], size=40) for k in range(3)}
+    assert np.array_equal(out_of_fold(LOG_LOSS, y, told, folds=np.int64(2)), out_of_fold(LOG_LOSS, y, told))

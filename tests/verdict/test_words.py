@@ -22,7 +22,7 @@ from mixtree.verdict import (
     rows_or_budget,
     without_source,
 )
-from mixtree.verdict.words import against_words
+from mixtree.verdict.words import against_words, number, table_cell
 
 SCORE = ScoreInterval(0.812, 0.75, 0.86, 60, "DeLong", False)
 
@@ -156,7 +156,7 @@ def test_a_learning_curve_extrapolates() -> None:
 def test_rows_or_budget() -> None:
     rows, steps = {50: 0.70, 100: 0.75}, {500: 0.745, 1000: 0.75}
     (line,) = rows_or_budget(AUROC, by_rows=rows, by_steps=steps)
-    assert line.endswith("more target rows is worth more")
+    assert line.endswith("more target rows are worth more")
     (line,) = rows_or_budget(AUROC, by_rows=rows, by_steps=steps, noise=0.2)
     assert "below the noise of 0.200" in line
     (line,) = rows_or_budget(AUROC, by_rows=rows)
@@ -204,3 +204,19 @@ def test_the_sentence_says_what_the_rows_did() -> None:
     twins = make_verdict(AUROC, CrossFit(0.8, 0.7, 0.9, 0.85, 0.05, 30, 80, did="trained"))
     assert "cross-fitted on the 80 rows that also trained the model" in twins.sentence
     assert [each.as_dict()["optimistic"] for each in (nested, trained, twins)] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "cell"),
+    [
+        (0.0, "0", "0"),
+        (0.8124, "0.812", "+0.8124"),
+        (9.9996, "10.00", "+9.9996"),
+        (999.9996, "1,000", "+1,000"),
+        (-23674.9, "−23,675", "−23,675"),
+        (-1e-5, "−1e−05", "−1e−05"),
+        (0.0007, "0.0007", "+0.0007"),
+    ],
+)
+def test_numbers_have_enough_digits(value: float, text: str, cell: str) -> None:
+    assert (number(value), table_cell(value)) == (text, cell)

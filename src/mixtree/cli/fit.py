@@ -90,15 +90,24 @@ def resume(
     # What was chosen from the data then is kept, counted in steps: a raised budget must not change the steps
     # per node, and the study knows its budget better than the command that began it.
     values = {**record.recipe["values"], **record.recipe["chosen"], "study": record.name, "json": as_json}
-    # A folder that was copied or moved since is the one that is meant.
-    out = Path(url) if Path(url).is_dir() else Path(values["out"])
-    values |= {"storage": where, "out": out, "budget": budget or record.budget}
+    values |= {"storage": where, "out": _folder(Path(url), Path(values["out"]))}
+    values["budget"] = budget or record.budget
     if "holdout" not in record.recipe["chosen"]:  # from before rows were held out
         values.setdefault("holdout", 0.0)
     if workers is not None:
         values["workers"] = workers
     tables = [Path(each) for each in record.recipe["tables"]]
     _fit(tables, values, resuming=True, allow_changed_data=allow_changed_data)
+
+
+def _folder(given: Path, recorded: Path) -> Path:
+    """Where a resumed fit goes: the folder that was given, if it was copied or moved since the study began.
+
+    A study of another folder may be stored in it too (--storage): that one has no file of its own.
+    """
+    if not (given / "study.db").is_file() or given.resolve() == recorded.resolve():
+        return recorded
+    return given if not recorded.exists() or (recorded / "study.db").is_file() else recorded
 
 
 def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_data: bool = False) -> None:

@@ -130,7 +130,7 @@ def four_digits(value: float | None) -> str:
     """A score with four decimals, or, in a unit in which those are nothing, four digits; a dash for none."""
     if value is None or not isfinite(value):
         return "–"
-    if abs(value) >= 1000:
+    if abs(value) >= 999.99995:
         return f"{value:,.0f}"
     return f"{value:.4f}" if value == 0.0 or abs(value) >= 0.001 else f"{value:.4g}"
 

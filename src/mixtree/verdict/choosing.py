@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from mixtree.metrics import Metric, absent_classes
 from mixtree.verdict.resampling import Floats
 
+ROUNDING = 1e-12
+"""Of a score: what choosing made up is more than that, or nothing."""
 _BLOCK = 1 << 18  # numbers that are worth having as 64 bits at once: 2 MB
 
 

@@ -130,17 +130,16 @@ class _Ranks:
         folds: Folds | None = None,
     ) -> None:
         codes, counts = np.unique(labels, return_inverse=True, return_counts=True)[1:]
-        self.value, self.cells, self.pairs = value, codes, int(counts.min())
-        self.widest = 2.0 / len(counts)
+        self.value, self.pairs, self.widest = value, int(counts.min()), 2.0 / len(counts)
         if folds is None:
-            self.terms = terms_of(metric, labels, predictions)
+            self.cells, self.terms = codes[:, None], terms_of(metric, labels, predictions)
         else:  # a mean of areas: its terms are those of each, class by class in every fold
             parts = [folds == fold for fold in np.unique(folds)]
-            self.cells, self.widest = codes + len(counts) * folds, self.widest / len(parts)
+            self.cells, self.widest = np.column_stack([codes, folds]), self.widest / len(parts)
             self.terms = np.empty(len(labels))
             for part in parts:
                 self.terms[part] = terms_of(metric, labels[part], predictions[part]) / len(parts)
-        self.variance, self.freedom = _spread(self.cells, self.terms, widest=self.widest)
+        self.variance, self.freedom, _ = _spread(self.cells, self.terms, widest=self.widest)
 
     def bounds(self, alpha: float) -> tuple[float, float]:
         """A union of two logit intervals; at 0 or 1 what so many independent pairs allow."""
@@ -180,20 +179,26 @@ class _Ranks:
         return float(expit(logit(centre) - wide)), float(expit(logit(centre) + wide))
 
 
-def _spread(labels: NDArray[Any], terms: Floats, *, widest: float) -> tuple[float, float]:
-    """The variance of Σ over classes of the mean term, and its degrees of freedom.
+def _spread(cells: Folds, terms: Floats, *, widest: float) -> tuple[float, float, list[Floats]]:
+    """The variance of Σ over cells of the mean term, its degrees of freedom, and the classes' own gaps.
 
-    A class of a single row has no spread to be seen: it gets the largest that terms in [0, widest] can have.
+    Cells (rows, 1 or 2) are classes, or classes in folds, which are taken to scatter alike in all of them.
+    Where no cell of a class has two rows there is no spread to be seen: it gets the largest that terms in
+    [0, widest] can have.
     """
-    parts, squares = 0.0, 0.0
-    for label in np.unique(labels):
-        mine = terms[labels == label]
-        if len(mine) < 2:
-            parts += widest**2 / 4.0
+    total, squares, gaps = 0.0, 0.0, []
+    for label in np.unique(cells[:, 0]):
+        mine = cells[:, 0] == label
+        where, sizes = np.unique(cells[mine, -1], return_inverse=True, return_counts=True)[1:]
+        own = terms[mine] - (np.bincount(where, weights=terms[mine]) / sizes)[where]
+        freedom, shares = len(own) - len(sizes), float((1.0 / sizes).sum())
+        if freedom < 1:
+            total += shares * widest**2 / 4.0
             continue
-        part = float(mine.var(ddof=1)) / len(mine)
-        parts, squares = parts + part, squares + part**2 / (len(mine) - 1.0)
-    return parts, (parts**2 / squares if squares > 0.0 else 1e6)
+        part = float(own @ own) / freedom * shares
+        total, squares = total + part, squares + part**2 / freedom
+        gaps.append(own * np.sqrt(shares * len(own)))  # whose mean scatters as much
+    return total, (total**2 / squares if squares > 0.0 else 1e6), gaps
 
 
 def _ranks_gap(one: _Ranks, two: _Ranks, rng: np.random.Generator) -> Bounds:
@@ -203,8 +208,8 @@ def _ranks_gap(one: _Ranks, two: _Ranks, rng: np.random.Generator) -> Bounds:
     also put together from both scores' own intervals (MOVER), which are not symmetric, as the truth is not.
     """
     gap, terms = one.value - two.value, one.terms - two.terms
-    variance, freedom = _spread(one.cells, terms, widest=2.0 * one.widest)
-    scores = class_scores([terms[one.cells == cell] for cell in np.unique(one.cells)], rng)
+    variance, freedom, gaps = _spread(one.cells, terms, widest=2.0 * one.widest)
+    scores = class_scores(gaps, rng)
     both = np.sqrt(one.variance * two.variance)
     alike = (one.variance + two.variance - variance) / (2.0 * both) if both > 0.0 else 0.0
     alike = float(np.clip(alike, 0.0, 1.0))

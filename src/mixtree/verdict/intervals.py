@@ -51,6 +51,8 @@ _FEWEST_RESAMPLES = 1.0 / (RESAMPLES + 1.0)  # the smallest p-value that resampl
 _SMALLEST = 1e-12  # p-value that is ever claimed
 _ROUNDING = 1e-12  # relative difference of two predictions that counts as none
 _RARE, _IMAGINED = 10, 2  # rows of the rarest class below which so many more are imagined
+_IMPOSSIBLE = 1e-6  # chance of what a model thinks impossible: it may be wrong, but not without end
+_TOGETHER = "a part of the rows lacks a class: what different models predict is ranked together"
 _FEWEST = 3  # rows that can tell two models apart, and losses from one another
 _CHOSEN = ("cross-fitted", "validation", "trained")
 
@@ -129,9 +131,9 @@ def honest_score(
         return ScoreInterval(value, np.nan, np.nan, 1, "none", optimistic, notes, rows_role)
     method, bounds = _score_bounds(metric, labels, given, value, np.random.default_rng(seed))
     low, high = bounds(1.0 - level)
-    if _is_loss(metric) or _is_root(metric):
+    if is_error(metric):
         low = max(low, 0.0)
-    if low == 0.0 < value and (_is_loss(metric) or _is_root(metric)):
+    if low == 0.0 < value and is_error(metric):
         notes = (
             *notes,
             f"so much of the {metric.name} is of a few rows that its interval reaches 0{_steadier(metric)}",
@@ -180,9 +182,12 @@ def paired_difference(
     if rows < _FEWEST:
         told = (*told, f"{('one row', 'two rows')[rows - 1]} cannot tell two models apart")
         return Difference(np.nan, np.nan, np.nan, np.nan, rows, "none", higher, told)
-    if folds is not None:
-        folds = folds if is_area(metric) and every_class_in(folds, labels) else None
-        values = tuple(within(metric, labels, each, folds) for each in (first, second))
+    if folds is not None and is_area(metric) and every_class_in(folds, labels):
+        with absent_classes():
+            values = tuple(within(metric, labels, each, folds) for each in (first, second))
+    elif folds is not None:
+        told = (*told, *((_TOGETHER,) if is_area(metric) else ()))
+        folds = None
     off, raw = made_up if higher else -made_up, values[0] - values[1]
     gap = raw - off
     if np.allclose(first, second, rtol=_ROUNDING, atol=0.0):
@@ -197,7 +202,7 @@ def paired_difference(
         return low - max(off, 0.0), high - min(off, 0.0)
 
     low, high = bounds(1.0 - level)
-    if is_area(metric):
+    if is_share(metric):
         low, high, gap = max(low, -1.0), min(high, 1.0), min(max(gap, -1.0), 1.0)
     p = max(p_value(bounds), least)
     if p == least == _FEWEST_RESAMPLES:  # fewer than any resample: how far out it is, the tail of a t tells
@@ -286,6 +291,11 @@ def is_share(metric: Metric) -> bool:
     return _is_accuracy(metric) or is_area(metric)
 
 
+def is_error(metric: Metric) -> bool:
+    """Whether it is a mean of losses that cannot be negative, or the root of one."""
+    return _is_loss(metric) or _is_root(metric)
+
+
 def _is_loss(metric: Metric) -> bool:
     """Whether it is a mean of losses that cannot be negative."""
     given = metric.contributions
@@ -350,13 +360,16 @@ def _more_rows(
     if metric.contributions is not LOG_LOSS.contributions:
         return None
     counts = np.bincount(labels.astype(np.intp), minlength=stacks[0].shape[1])
-    if counts.min() >= _RARE:
+    # A class that no row has may be one that there is nowhere, unless there are but two.
+    known = counts > 0 if len(counts) > 2 else np.ones(len(counts), dtype=np.bool_)
+    least = int(counts[known].min())
+    if least >= _RARE:
         return None
-    rarest, losses = np.flatnonzero(counts == counts.min()), []
+    rarest, losses = np.flatnonzero(known & (counts == least)), []
     for predictions, column in zip(stacks, columns, strict=True):
-        own = np.array([column[labels == label].sum() for label in rarest])
-        turned = [terms_of(metric, np.full_like(labels, label), predictions).mean() for label in rarest]
-        losses.append((own + _IMAGINED * np.array(turned)) / (counts.min() + _IMAGINED))
+        own = np.bincount(labels.astype(np.intp), weights=column, minlength=len(counts))[rarest]
+        turned = -np.log(np.maximum(predictions[:, rarest], _IMPOSSIBLE)).mean(axis=0)
+        losses.append((own + _IMAGINED * turned) / (least + _IMAGINED))
     most = np.abs(losses[0] - losses[1]) if len(losses) == 2 else losses[0]
     return np.array(losses)[:, int(most.argmax())]
 

@@ -14,7 +14,7 @@ from scipy.special import ndtr, ndtri
 
 from mixtree.errors import InputError
 from mixtree.metrics import Metric
-from mixtree.verdict.choosing import all_finite, numbers, terms_and_scores
+from mixtree.verdict.choosing import ROUNDING, all_finite, numbers, terms_and_scores
 from mixtree.verdict.resampling import Floats
 
 _DRAWS = 200
@@ -97,8 +97,9 @@ def chosen_again(
         terms, scores = terms[winners], scores[winners]
     else:
         terms, scores = terms_and_scores(metric, labels, [models[k] for k in winners.tolist()])
-    made_up = resampled.moves(metric, terms)[np.arange(_DRAWS), place].mean()
-    return ChosenAgain(float(np.maximum(made_up, 0.0)), winners, terms, scores)
+    made_up = float(resampled.moves(metric, terms)[np.arange(_DRAWS), place].mean())
+    made_up = 0.0 if made_up < ROUNDING * np.abs(scores).max(initial=0.0) else made_up
+    return ChosenAgain(made_up, winners, terms, scores)
 
 
 def _pulled_together(seen: Floats, moved: Floats) -> tuple[Floats, Floats]:
@@ -210,13 +211,14 @@ def outlook(values: Sequence[float], standard_errors: Sequence[float], *, left: 
     grid = np.linspace(min(best, centre) - 8.0 * deviation, best, 2_000)
     # E[(best − smallest of q draws)+] is the integral of P(smallest ≤ v) up to the best.
     smallest = -np.expm1(left * np.log1p(-np.minimum(ndtr((grid - centre) / deviation), 1.0 - 1e-16)))
-    return Outlook(max(float(trapezoid(smallest, grid)), _falling(recent) * min(left, len(recent))), noise)
+    return Outlook(max(float(trapezoid(smallest, grid)), best - _trend(recent, left)), noise)
 
 
-def _falling(values: Floats) -> float:
-    """By how much the values fall from one to the next; 0 unless that is more than two standard errors."""
+def _trend(values: Floats, left: int) -> float:
+    """Where the values fall to, if they surely do (by two standard errors), in as many more at the most."""
     place = np.arange(len(values)) - (len(values) - 1) / 2.0
     slope = float(place @ values) / float(place @ place)
     rest = values - values.mean() - slope * place
     error = np.sqrt(float(rest @ rest) / max(len(values) - 2, 1) / float(place @ place))
-    return -slope if slope < -2.0 * error else 0.0
+    ahead = place[-1] + min(left, len(values))
+    return float(values.mean() + slope * ahead) if slope < -2.0 * error else np.inf

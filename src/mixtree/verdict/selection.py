@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, InputError
 from mixtree.metrics import Metric
-from mixtree.verdict.choosing import Chooser, all_finite, numbers, scores_of_picked, stacked
+from mixtree.verdict.choosing import ROUNDING, Chooser, all_finite, numbers, scores_of_picked, stacked
 from mixtree.verdict.intervals import ScoreInterval, honest_score, is_share
 from mixtree.verdict.resampling import Floats
 
@@ -52,6 +52,8 @@ def holdout(sources: Sources, fraction: float | None = None, *, seed: int) -> tu
         sources.validation.y, wanted, classes=sources.classes, rng=np.random.default_rng(seed)
     )
     if np.count_nonzero(aside) < 2:
+        if fraction is None:  # as many classes as rows
+            return sources, None
         raise DataError(
             f"a holdout of {fraction:g} of {count} validation rows is too small to score anything: raise it"
         )
@@ -114,8 +116,9 @@ class CrossFit:
         """All of it shifted: an area, which stays in [0, 1], is better taken within folds."""
         if not by or not isfinite(self.value):
             return self
-        low, high = np.clip([self.low + by, self.high + by], 0.0, 1.0).tolist()
-        return replace(self, value=self.value + by, naive=self.naive + by, low=low, high=high)
+        ends = np.array([self.value, self.naive, self.low, self.high]) + by
+        value, naive, low, high = np.clip(ends, 0.0, 1.0).tolist()
+        return replace(self, value=value, naive=naive, low=low, high=high)
 
     def as_score(self) -> ScoreInterval:
         """The same as a score; cross-fitting leaves a part of the optimism in, so it is marked optimistic."""
@@ -158,13 +161,18 @@ def cross_fitted(
         which = "the returned model" if names else "every model"
         note = f"{which} diverged: there is nothing to score"
         return CrossFit(np.nan, np.nan, np.nan, np.nan, np.nan, len(predictions), len(labels), (note,))
-    if metric.by_class and len(np.unique(labels)) < 2:  # nor can it choose
+    if metric.by_class and len(np.unique(labels)) < 2:
         alone = honest_score(metric, labels, stacked(models[:1])[0], rows_role="validation")
-        return CrossFit(np.nan, np.nan, np.nan, np.nan, np.nan, len(predictions), len(labels), alone.notes)
+        if not isfinite(alone.value):  # nor can it choose
+            return CrossFit(
+                np.nan, np.nan, np.nan, np.nan, np.nan, len(predictions), len(labels), alone.notes
+            )
     if chosen is None:
         chosen = _best(names, values, choose, labels, models)
     alone = honest_score(metric, labels, stacked([known[chosen]])[0], rows_role="validation", seed=seed)
     groups = _groups(names, rivals)
+    if rivals is not None and len(groups[0]) == 1 and isfinite(alone.value):  # nobody chose
+        return _lowered(metric, alone, 0.0, len(predictions))
     pick_by = Chooser(choose, labels, models)
     scores, liked = _fold_scores(metric, pick_by, labels, models, groups, folds, np.random.default_rng(seed))
     if not len(scores) or not isfinite(alone.value):
@@ -175,8 +183,6 @@ def cross_fitted(
     better = 1.0 if metric.higher_is_better else -1.0
     if rivals is None:
         gap = better * (alone.value - float(np.mean(scores)))
-    elif len(groups[0]) == 1:  # nobody chose
-        gap = 0.0
     else:
         seen = pick_by.scores(np.ones((1, len(labels)), dtype=np.bool_))[0]
         by_all = np.array([group[int(seen[group].argmax())] for group in groups])
@@ -185,16 +191,20 @@ def cross_fitted(
             metric, labels, models, [np.ones(len(labels), dtype=np.bool_)], by_all[None, [most]]
         )
         gap = better * float(look[0, 0] - scores[:, most].mean())
+    return _lowered(metric, alone, gap, len(predictions))
+
+
+def _lowered(metric: Metric, alone: ScoreInterval, gap: float, queries: int) -> CrossFit:
+    """The score less what was made up; the interval's width is the returned node's own, extended by it."""
+    gap = 0.0 if abs(gap) < ROUNDING * abs(alone.value) else gap
     # Losses are never negative, nor are areas; what a metric of the user's may be is not known.
     floor, ceiling = (0.0, 1.0) if is_share(metric) else (-np.inf, np.inf)
     if alone.low >= 0.0 and not metric.higher_is_better:
         floor = 0.0
-    # The interval's width is the returned node's own, extended by what was made up.
-    shift = better * gap
+    shift = gap if metric.higher_is_better else -gap
     ends = alone.value - shift, alone.low - max(shift, 0.0), alone.high - min(shift, 0.0)
     value, low, high = np.clip(ends, floor, ceiling).tolist()
-    made_up, queries = max(0.0, gap), len(predictions)
-    return CrossFit(value, low, high, alone.value, made_up, queries, alone.rows, alone.notes)
+    return CrossFit(value, low, high, alone.value, max(0.0, gap), queries, alone.rows, alone.notes)
 
 
 def _groups(names: list[Any], rivals: Mapping[Any, Any] | None) -> list[list[int]]:
@@ -287,9 +297,9 @@ def out_of_fold(
         return np.full(stack.shape[1:], np.nan)
     stack = stack[finite]
     pick_by = Chooser(choose, labels, stack)
-    fold = folds
-    if isinstance(fold, int):
-        fold = label_folds(labels, min(fold, len(labels)), np.random.default_rng(seed))
+    fold = np.asarray(folds)
+    if not fold.ndim:
+        fold = label_folds(labels, min(int(fold), len(labels)), np.random.default_rng(seed))
     out = np.empty(stack.shape[1:])
     for number in np.unique(fold):
         held = fold == number

@@ -11,7 +11,7 @@ import numpy as np
 
 from mixtree.estimate.hull import HullTest
 from mixtree.metrics import Metric
-from mixtree.verdict.intervals import FEW, Difference, ScoreInterval, corrected, is_share
+from mixtree.verdict.intervals import FEW, Difference, ScoreInterval, corrected, is_error, is_share
 from mixtree.verdict.mixture import MixtureUncertainty, Weight, hull_words
 from mixtree.verdict.selection import CrossFit
 
@@ -125,7 +125,7 @@ def make_verdict(
             for name, each in differences[1:]
             if each.outcome in ("unknown", "the same")
         ),
-        *(note for _, each in differences for note in each.notes if each.rows >= FEW),
+        *(note for _, each in differences for note in each.notes if each.rows >= FEW and isfinite(each.p)),
     ]
     sentence = _sentence((f"{instead}: " if instead else "") + "; ".join(part for part in parts if part))
     # What the sentence says, or a warning of few rows, need not be said again.
@@ -169,7 +169,7 @@ def against_words(name: str, difference: Difference) -> str:
     rows, between = f"on your {difference.rows:,} rows", f"({_interval(difference)})"
     match difference.outcome:
         case "unknown":
-            why = f": {difference.notes[0]}" if difference.notes else ""
+            why = f": {difference.notes[-1]}" if difference.notes else ""
             return f"not comparable with {name}{why}"
         case "the same":
             return f"the same predictions as {name} {rows}"
@@ -182,7 +182,7 @@ def _scored(
     metric: Metric, score: ScoreInterval | None, cross: CrossFit | None, optimism: float | None
 ) -> str:
     if score is None or not isfinite(score.value):
-        why = f": {score.notes[0]}" if score is not None and score.notes else ""
+        why = f": {score.notes[-1]}" if score is not None and score.notes else ""
         return f"no honest score of the returned model{why}"
     between = f"95 % interval {number(score.low)} … {number(score.high)}"
     quoted = f"{metric.name} {number(score.value)} ({between if isfinite(score.low) else 'no interval'})"
@@ -274,7 +274,7 @@ class Curve:
     def gain(self, metric: Metric, amount: float, *, times: float = 2.0) -> float:
         """How much better the score is expected to be with ``times`` as much; at most as good as can be."""
         now, then = (metric.signed(self.at(much)) for much in (amount, times * amount))
-        if is_share(metric) or (metric.contributions is not None and not metric.higher_is_better):
+        if is_share(metric) or is_error(metric):
             best = metric.signed(1.0 if is_share(metric) else 0.0)
             now, then = max(now, best), max(then, best)
         return now - then if now - then > 1e-12 * abs(now) else 0.0  # less is rounding
@@ -321,7 +321,8 @@ def rows_or_budget(
         return (f"{start}; that is below the noise of {number(noise)}",)
     if len(gains) == 1:
         return (f"{start}; the noise is {number(noise)}" if noise else start,)
-    return (f"{start}: more {max(gains, key=lambda what: gains[what])} is worth more",)
+    larger = max(gains, key=lambda what: gains[what])
+    return (f"{start}: more {larger} {'are' if larger == 'target rows' else 'is'} worth more",)
 
 
 def without_source(metric: Metric, name: str, difference: Difference, *, weight: float = 0.0) -> str:
@@ -352,13 +353,17 @@ def _plain(number: float | None) -> float | None:
 
 def number(value: float) -> str:
     """Enough digits to tell, no more: 0.812, 11.91, 1,204, 8.1e−09."""
-    if value == 0.0:
-        return "0"
-    size = abs(value)
-    text = f"{value:,.0f}" if size >= 1000 else f"{value:.2f}" if size >= 10 else f"{value:.3f}"
-    if size < 0.001:
-        text = f"{value:.2g}"
-    return text.replace("-", "−")
+    return ("0" if value == 0.0 else _digits(value, 3)).replace("-", "−")
+
+
+def _digits(value: float, decimals: int, sign: str = "") -> str:
+    """So many decimals for numbers of about 1; fewer for larger ones, two digits for those that vanish."""
+    text = f"{value:{sign}.{decimals}f}"
+    if float(text) == 0.0 or abs(value) < 10.0**-decimals:
+        return f"{value:{sign}.2g}"
+    if abs(float(text)) >= 10.0:
+        text = f"{value:{sign}.2f}"
+    return text if abs(float(text)) < 1000.0 else f"{value:{sign},.0f}"
 
 
 def _signed(value: float) -> str:
@@ -369,9 +374,7 @@ def table_cell(value: float | None) -> str:
     """A signed number for a column of them: +0.0081, −0.0450, +23,675."""
     if value is None:
         return "–"
-    size = abs(value)
-    text = f"{value:+,.0f}" if size >= 1000 else f"{value:+.2f}" if size >= 10 else f"{value:+.4f}"
-    return "0" if value == 0.0 else text.replace("-", "−")
+    return "0" if value == 0.0 else _digits(value, 4, "+").replace("-", "−")
 
 
 def p_words(p: float | None) -> str:
