@@ -588,3 +588,12 @@ def test_few_rows_of_a_class_in_every_fold_tell_something_together() -> None:
         widths.append([each.high - each.low for each in found])
     pooled, within = np.median(widths, axis=0)
     assert within < 1.5 * pooled
+
+
+def test_what_is_lost_in_the_rounding_of_huge_losses_is_no_difference() -> None:
+    rng = np.random.default_rng(0)
+    y, one, two = rng.normal(size=30), rng.normal(size=30), rng.normal(size=30)
+    one[0] = two[0] = 1e9
+    found = paired_difference(SQUARED_LOSS, y, one, two)
+    assert found.low <= found.value <= found.high and found.outcome in ("the same", "not distinguishable")
+    assert found.p == 1.0

@@ -204,6 +204,7 @@ def paired_difference(
     low, high = bounds(1.0 - level)
     if is_share(metric):
         low, high, gap = max(low, -1.0), min(high, 1.0), min(max(gap, -1.0), 1.0)
+    low, high = min(low, gap), max(high, gap)  # but for rounding they hold it
     p = max(p_value(bounds), least)
     if p == least == _FEWEST_RESAMPLES:  # fewer than any resample: how far out it is, the tail of a t tells
         # An area hangs on the rows of the rarest class, however many the others have.

@@ -73,7 +73,8 @@ def _studentised(value: float, terms: Floats, size: float, scores: Callable[[], 
     error = float(terms.std(ddof=1)) / np.sqrt(n)
     # Beside the losses themselves, which may be of any unit: less than this is rounding.
     if not error > 1e-15 * size:
-        return lambda alpha: (value, value)
+        same = value if abs(value) > 1e-12 * size else 0.0
+        return lambda alpha: (same, same)
     found = np.zeros(1)
     # Fewer differ than a bootstrap could make anything of.
     if len(terms) - np.unique(terms, return_counts=True)[1].max() < _SPARSE:
