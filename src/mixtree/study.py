@@ -265,6 +265,10 @@ def _check(
             raise InputError(f"{type(part).__name__} is not a {kind.__name__}: it needs {', '.join(methods)}")
     if workers < 1:
         raise InputError(f"workers must be at least 1; got {workers}")
+    if workers > 1:
+        from mixtree.executors.processes import leave_if_unguarded
+
+        leave_if_unguarded()
     if keep not in ("all", "frontier", "best"):
         raise InputError(f"keep must be 'all', 'frontier' or 'best'; got {keep!r}")
     if time_limit is not None and not (isinstance(time_limit, Real) and float(time_limit) > 0):

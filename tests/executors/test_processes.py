@@ -223,16 +223,36 @@ run(TreeSearch(bisect.root(3), bisect.split, budget=30, steps=3), Trainer(), wor
 """
 
 
-def test_a_script_without_a_guard_says_what_it_needs(tmp_path: Path) -> None:
+BIG = UNGUARDED.replace("Trainer()", "Big()").replace("import Trainer", "import Big")
+"""A trainer that does not fit into a pipe nobody reads from."""
+
+
+@pytest.mark.parametrize("source", [UNGUARDED, BIG, BIG.replace("workers=2", "workers=2, storage='s.db'")])
+def test_a_script_without_a_guard_says_what_it_needs(source: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text(UNGUARDED)
+    script.write_text(source)
     done = subprocess.run(
-        [sys.executable, str(script), str(HERE)], capture_output=True, text=True, timeout=120
+        [sys.executable, str(script), str(HERE)], capture_output=True, text=True, timeout=120, cwd=tmp_path
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("Traceback") == 1  # the workers leave without a word
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("mixtree.errors.InputError: a script that trains with several workers")
+    assert last.endswith('needs its calls under: if __name__ == "__main__":')
+
+
+def test_a_script_that_workers_cannot_read_says_what_it_needs(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-", str(HERE)],
+        input=BIG,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
     )
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("mixtree.errors.TrainingError: worker processes die before they begin")
-    assert last.endswith('needs its calls under: if __name__ == "__main__":')
 
 
 # ------------------------------------------------------------------------------------ signals and ends

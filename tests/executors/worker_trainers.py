@@ -110,6 +110,14 @@ class Weighing(Trainer):
         return self.__dict__
 
 
+class Big(Trainer):
+    """Too large for a pipe to hold."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.ballast = bytes(1 << 20)
+
+
 class Sleeping(Trainer):
     def train(self, jobs: Sequence[Job[ReferenceState]]) -> list[ReferenceState]:
         (self.marker or Path()).with_name(f"pid-{os.getpid()}").touch()

@@ -1,4 +1,8 @@
-"""Local worker processes: the trainer and its data go to each once; models travel through checkpoints."""
+"""Local worker processes: the trainer and its data go to each once; models travel through checkpoints.
+
+A worker says that it is there before anything is sent to it: what is written to a process that died while it
+started (a script without a guard, say) would wait for a reader for ever.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -28,13 +32,18 @@ logger = logging.getLogger(__name__)
 
 # spawn is the one way that works alike on Linux, macOS and Windows, and with threads in the parent.
 _CONTEXT = multiprocessing.get_context("spawn")
-_READY = "ready"
+_HERE, _READY = "here", "ready"
+_UNGUARDED = 70
+"""Exit code of a worker that ran the whole script again, which would have started workers of its own."""
+_GUARD = 'a script that trains with several workers needs its calls under: if __name__ == "__main__":'
 
 
 @dataclass(slots=True)
 class _Worker:
     process: BaseProcess
     pipe: Connection
+    here: bool = False
+    """It has told that it is there, and was sent the trainer."""
     started: bool = False
     """It has told that it is ready: the trainer arrived there."""
     task: Task | None = None
@@ -76,15 +85,10 @@ class ProcessExecutor:
     def _fill(self, wanted: int) -> None:
         while len(self._workers) < min(self._count, wanted):
             here, there = _CONTEXT.Pipe()
-            process = _CONTEXT.Process(target=_work, args=(there, *self._setup), daemon=True)
+            process = _CONTEXT.Process(target=_work, args=(there,), daemon=True)
             try:
                 with _no_interrupts():
                     process.start()
-            except (TypeError, AttributeError, ValueError, pickle.PicklingError) as error:
-                raise InputError(
-                    f"{type(self._setup[0]).__name__} cannot be sent to worker processes ({error}): "
-                    "use workers=1, or keep functions and classes that it holds at the top of a module"
-                ) from error
             finally:
                 there.close()
             self._workers.append(_Worker(process, here))
@@ -93,10 +97,27 @@ class ProcessExecutor:
         for worker in self._workers:
             if worker.task is None and waiting:
                 worker.task = waiting.popleft()
-                try:
-                    worker.pipe.send(worker.task)
-                except OSError:
-                    continue  # it died in between: the closed pipe is seen as ready and the task repeated
+                if worker.here:
+                    self._send(worker, pickle.dumps(worker.task))
+
+    def _welcome(self, worker: _Worker) -> None:
+        """Send what a new worker needs, and the task that waits for it."""
+        try:
+            setup = pickle.dumps(self._setup)
+        except (TypeError, AttributeError, ValueError, pickle.PicklingError) as error:
+            raise InputError(
+                f"{type(self._setup[0]).__name__} cannot be sent to worker processes ({error}): "
+                "use workers=1, or keep functions and classes that it holds at the top of a module"
+            ) from error
+        worker.here = True
+        self._send(worker, setup)
+        self._send(worker, pickle.dumps(worker.task))
+
+    @staticmethod
+    def _send(worker: _Worker, what: Any) -> None:
+        # A worker that died in between is seen by its closed pipe, and its task repeated.
+        with suppress(OSError):
+            worker.pipe.send_bytes(what)
 
     def _collect(self, worker: _Worker, waiting: deque[Task], failures: dict[int, int]) -> Done | None:
         """What a worker has done; None if there is nothing yet, or if it died and its task waits again."""
@@ -105,7 +126,12 @@ class ProcessExecutor:
         try:
             answer = worker.pipe.recv()
         except (EOFError, OSError):
+            answer = None
+        if answer is None:
             return self._bury(worker, task, waiting, failures)
+        if answer == _HERE:
+            self._welcome(worker)
+            return None
         if answer == _READY:
             worker.started, self._stillborn = True, 0
             return None
@@ -134,12 +160,13 @@ class ProcessExecutor:
             if count >= self._max_failures:
                 done = Done(task, failure=f"{message}, {count} times")
         else:
+            if code == _UNGUARDED:
+                raise InputError(_GUARD)
             self._stillborn += 1
             if self._stillborn >= self._max_failures:
                 raise TrainingError(
                     f"worker processes die before they begin (exit code {code}; see their messages above): "
-                    "the trainer's class must be importable there, and a script that trains with several "
-                    'workers needs its calls under: if __name__ == "__main__":'
+                    f"the trainer's class must be importable there, and {_GUARD}"
                 )
         if done is None:
             waiting.appendleft(task)
@@ -168,11 +195,17 @@ def _no_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _work(
-    pipe: Connection, trainer: Trainer[Any], checkpoints: Checkpoints, seed: int, init_seed: int
-) -> None:
+def leave_if_unguarded() -> None:
+    """End a worker that runs the user's script once more, before it begins the same study again."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself asks
+        sys.exit(_UNGUARDED)
+
+
+def _work(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where signals cannot be blocked at the start
     threading.Thread(target=_die_with_parent, daemon=True).start()
+    pipe.send(_HERE)
+    trainer, checkpoints, seed, init_seed = pipe.recv()
     if "torch" in sys.modules:  # the trainer brought it: threads of several workers would only get in each
         sys.modules["torch"].set_num_threads(1)  # other's way
     runner = Runner(trainer, States(trainer, checkpoints), seed=seed, init_seed=init_seed)
