@@ -15,11 +15,11 @@ from mixtree.data.synthetic import synthetic
 from mixtree.errors import InputError, StudyInterrupted
 from mixtree.estimate import HullTest
 from mixtree.events import NodeEvaluated
-from mixtree.fitting import fit, make_options, prepare
+from mixtree.fitting import as_sources, fit, make_options, prepare
 from mixtree.judging import judge
 from mixtree.metrics import AUROC
 from mixtree.references import Extra
-from mixtree.scoring import Case
+from mixtree.scoring import Case, gained_by_rows
 from mixtree.storage.sql import open_storage
 from mixtree.study import run
 from mixtree.verdict import Difference, ScoreInterval, make_verdict
@@ -281,6 +281,44 @@ def test_a_gain_is_only_told_of_where_there_is_one():
         assert any(f"{start} gain comes from your own rows" in note for note in verdict.notes)
 
 
+def test_a_gain_that_is_mostly_the_mixtures_is_not_said_to_be_that_of_the_rows():
+    outside = HullTest(0.01, False, 9.0, 3, 5, None, "", 80, None)
+    better = Difference(0.1, 0.05, 0.15, 0.01, 80, "t", True)
+    score = ScoreInterval(0.8, 0.7, 0.9, 80, "t", False)
+    for gain, words in ((0.02, "about 20% of the gain"), (-0.1, "about 0% of the gain"), (0.09, "the gain")):
+        verdict = make_verdict(AUROC, score, against={"uniform": better}, hull=outside, by_rows=gain)
+        assert any(f"{words} comes from your own rows" in note for note in verdict.notes)
+
+
+def test_what_the_targets_rows_brought_is_known_from_models_that_saw_half_of_them():
+    random = np.random.default_rng(0)
+
+    def part(count, sign):
+        x = random.normal(size=(count, 6))
+        return x, (random.random(count) < 1 / (1 + np.exp(-sign * (2 * x[:, 0] + x[:, 1])))).astype(int)
+
+    def gained(sign):
+        """By the rows of a target unlike the sources, or like them."""
+        data = as_sources({"a": part(800, 1.0), "b": part(800, 0.9)}, part(300, sign), classes=2)
+        prepared = prepare(data, make_options(model="linear", budget=800))
+        result = run(prepared.search, prepared.trainer, keep_predictions=True)
+        return gained_by_rows(Case(prepared, result, AUROC, LabelScale()))
+
+    assert gained(-1.0) > 0.3
+    assert gained(1.0) is None  # not trained on them
+
+
+def test_nested_folds_that_cannot_be_do_not_cost_the_holdout():
+    """A class of one row is in one fold only."""
+    random = np.random.default_rng(0)
+    sources = synthetic(sources=2, rows=300, classes=3, validation=200, test=1, seed=1).sources
+    y = np.r_[2, random.integers(2, size=199)]
+    rare = replace(sources, validation=replace(sources.validation, y=y))
+    verdict = fit(rare, **QUICK, metric="accuracy", reference="none", nested=True).verdict
+    assert 45 <= verdict.score.rows <= 50 and not verdict.score.optimistic
+    assert any(each.startswith("no nested folds: 200 rows, or those of a class") for each in verdict.warnings)
+
+
 def test_what_choosing_made_up_is_taken_off_the_comparison(few):
     prepared = prepare(few.sources, make_options(**QUICK, policy="mixmatch-ch", returns="best"))
     result = run(prepared.search, prepared.trainer, keep_predictions=True)
@@ -370,8 +408,8 @@ def test_a_mixture_of_one_source_is_not_told_from_that_source_by_its_mixture(few
     best = next(name.removeprefix("only ") for name in names if name.startswith("only "))
 
     def told(**more):
-        notes = fit(few.sources, **options, **more).verdict.notes
-        return [each for each in notes if "this model's mixture is that of" in each]
+        warnings = fit(few.sources, **options, **more).verdict.warnings
+        return [each for each in warnings if "this model's mixture is that of" in each]
 
     assert told(policy="mixmatch-ch+commit", minimum={best: 1.0}) == [
         f"this model's mixture is that of only {best} too, all along: what sets it apart is how it was "

@@ -27,6 +27,7 @@ from mixtree.storage.base import Storage
 from mixtree.study import Result, opened, run
 from mixtree.trainer import Evaluation, Trainer
 from mixtree.verdict import Role, holdout
+from mixtree.verdict.selection import nested_folds
 
 DEFAULT_POLICY = "auto"
 MANY_PASSES = 200
@@ -243,7 +244,8 @@ def prepare(sources: Sources, options: FitOptions, *, test: Rows | None = None) 
     options = replace(options, policy=policy)
     _check_policy(options, policy)
     _check_judging(sources, options, tested=test is not None)
-    share = 0.0 if test is not None or options.nested or not chooses(policy) else None
+    nested = options.nested and nested_folds(sources.validation, sources.classes, options.seed) is not None
+    share = 0.0 if test is not None or nested or not chooses(policy) else None
     kept, held = holdout(
         sources, options.holdout if options.holdout is not None else share, seed=options.seed
     )

@@ -20,7 +20,7 @@ from mixtree.events import Listener
 from mixtree.fitting import MANY_PASSES, Prepared
 from mixtree.metrics import LOG_LOSS, Metric
 from mixtree.references import Extra, TimeLimit, attribution, references
-from mixtree.scoring import Case, Scored, scored_by_rows
+from mixtree.scoring import Case, Scored, gained_by_rows, scored_by_rows
 from mixtree.simplex import Mixture
 from mixtree.storage.base import Storage
 from mixtree.study import Result
@@ -103,6 +103,7 @@ def judge(
             others, left_out = references(extra, scored.view, choose=case.choose)
             y = case.scale.back(scored.view.rows.y)
             how: dict[str, Any] = {"made_up": made_up if isfinite(made_up) else 0.0, "wider": scored.wider}
+            how["further"] = scored.further
             against = {
                 name: paired_difference(
                     case.metric, y, scored.mine, rival.predictions, folds=rival.parts, **how
@@ -146,18 +147,20 @@ def _concluded(
         hull=hull,
         mixture=mixture,
         tuned=case.mixed.path != result.node.path,
+        by_rows=gained_by_rows(case),
         bounded=bool(options.minimum or options.maximum or options.max_passes),
         queries=len(result.tree) if case.chooses else 0,
         chosen_on=_chosen_on(models, case) if honest else None,
         optimism=told.optimism,
         advice=advice(models, chooses=len(case.clean) == len(result.tree), noise=scored.noise),
-        notes=[*notes, *_same_mixture(case, scored, against), *told.notes],
+        notes=[*notes, *told.notes],
         instead=scored.instead,
         of=scored.of,
         reference_spent=extra.spent,
         warnings=[
             *scored.warnings,
             *_warned(scored.score, against),
+            *_same_mixture(case, scored, against),
             *_by_heart(case, against),
             *_rare(scored, case),
             *_constant(case),

@@ -20,18 +20,19 @@ from mixtree.references import Extra, TimeIsUp, View, nested_predictions
 from mixtree.search import STEP_SIZE
 from mixtree.study import Result
 from mixtree.tree import Node, Path, Tree
-from mixtree.verdict import CrossFit, ScoreInterval, cross_fitted, honest_score, label_folds
+from mixtree.verdict import CrossFit, ScoreInterval, cross_fitted, honest_score
 from mixtree.verdict.delong import every_class_in, within
 from mixtree.verdict.intervals import is_area, is_share
-from mixtree.verdict.selection import LEAST_HELD, MOST_SHARE
+from mixtree.verdict.selection import LEAST_HELD, MOST_SHARE, nested_folds
+from mixtree.verdict.words import number
 
 Floats = NDArray[np.float64]
 _Interval = TypeVar("_Interval", bound=ScoreInterval | CrossFit)
 
 FOLD_PHASE = TARGET_PHASES[0]
-_FOLDS, _TRIES = 5, 50
 _WIDER = 1.25  # nested: scores were measured to be off by up to 1.23 times what their rows explain
 _GAPS_WIDER = 1.5  # the same of nested comparisons
+_TAUGHT = 0.5  # of what half of the rows taught a model: all of them taught up to so much more
 _TWINS_WIDER = 1.75  # the same of a regression's twins, tuned on half of the rows each: up to 1.8 times
 
 
@@ -165,6 +166,8 @@ class Scored:
     """Which models are scored, where it is neither the returned one nor the one before it."""
     wider: float = 1.0
     """By how much comparisons are widened for what sets those models apart from the returned one."""
+    further: float = 0.0
+    """By how much the returned model may be better than those that are scored, beyond their interval."""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -189,6 +192,7 @@ def scored_by_rows(case: Case, extra: Extra) -> Scored:
     prepared, state = case.prepared, case.result.state
     trainer: Any = prepared.trainer
     rows = prepared.sources.validation
+    refused: tuple[str, ...]
     if not hasattr(trainer, "predict"):
         why = "its trainer gives a score only, no predictions that could be scored"
         return Scored(_no_score(len(rows), why), View(rows, False), None)
@@ -196,17 +200,17 @@ def scored_by_rows(case: Case, extra: Extra) -> Scored:
         mine = extra.own_units(trainer, state, prepared.judges)
         y = case.scale.back(prepared.judges.y)
         score = honest_score(case.metric, y, mine, rows_role=prepared.role)
-        return Scored(score, View(prepared.judges, True), mine)
-    refused: tuple[str, ...] = ()
+        refused = _too_few(prepared.given.validation) if prepared.options.nested else ()
+        return Scored(score, View(prepared.judges, True), mine, warnings=refused)
+    refused = ()
     if prepared.options.nested:
-        folds = _nested_folds(rows, prepared.sources.classes, prepared.options.seed)
-        why = f"{len(rows)} rows, or those of a class, are too few to choose and to score"
+        folds = nested_folds(rows, prepared.sources.classes, prepared.options.seed)
+        refused = _too_few(rows)
         if folds is not None:
             try:
                 return _nested(case, extra, folds)
             except TimeIsUp as up:
-                why = up.words
-        refused = (f"no nested folds: {why}",)
+                refused = (f"no nested folds: {up.words}",)
     if case.result.node.path not in case.clean:
         return _by_twins(case, refused) or _score_before(case, refused)
     if not case.chooses:
@@ -216,17 +220,8 @@ def scored_by_rows(case: Case, extra: Extra) -> Scored:
     return _cross_fitted(case, extra, refused)
 
 
-def _nested_folds(rows: Rows, classes: int, seed: int) -> NDArray[np.intp] | None:
-    """Fold numbers, or None where a fold or the rest of it would lack a class."""
-    present, counts = np.unique(rows.y, return_counts=True)
-    folds = min(_FOLDS, int(counts.min()) if classes else len(rows) // 2)
-    rng = np.random.default_rng(seed)
-    for _ in range(_TRIES if folds >= 2 else 0):
-        found = label_folds(rows.y, folds, rng)
-        held = [np.unique(rows.y[found == fold]) for fold in range(folds)]
-        if not classes or all(len(labels) == len(present) for labels in held):
-            return found  # a class in every fold is in every rest too
-    return None
+def _too_few(rows: Rows) -> tuple[str, ...]:
+    return (f"no nested folds: {len(rows)} rows, or those of a class, are too few to choose and to score",)
 
 
 def _nested(case: Case, extra: Extra, folds: NDArray[np.intp]) -> Scored:
@@ -280,8 +275,8 @@ def _by_twins(case: Case, refused: tuple[str, ...]) -> Scored | None:
     rows, classes = case.prepared.sources.validation, case.prepared.sources.classes
     mine = np.asarray(case.scale.back(unseen), dtype=np.float64)
     folds = np.zeros(len(rows), dtype=np.intp)
-    for number, held in enumerate(fold_rows(rows, classes)):
-        folds[held] = number
+    for fold, held in enumerate(fold_rows(rows, classes)):
+        folds[held] = fold
     pooled = honest_score(case.metric, case.y, mine, rows_role="cross-fitted")
     scored = _within_folds(pooled, case.metric, case.y, mine, folds)
     score: ScoreInterval | CrossFit = scored
@@ -292,6 +287,13 @@ def _by_twins(case: Case, refused: tuple[str, ...]) -> Scored | None:
         "the returned model was trained on the rows that would score it; the score is that of its twins, "
         "each trained on one half of them and scored on the other"
     )
+    # All rows teach more than half of them: as much again as a part of what the first half taught.
+    further = _TAUGHT * max(gained_by_rows(case) or 0.0, 0.0)
+    if further:
+        note += (
+            f"; half of the rows made them better by {number(further / _TAUGHT)}, so all of them may make "
+            f"more of the model, and the intervals reach {number(further)} further to the better side"
+        )
     if not classes:
         score = _wider(score, case.metric, _TWINS_WIDER)
         note += (
@@ -301,7 +303,34 @@ def _by_twins(case: Case, refused: tuple[str, ...]) -> Scored | None:
     of = "twins of the returned model, each trained on one half of the rows"
     wider = 1.0 if classes else _TWINS_WIDER
     view = View(rows, False, parts=folds)
-    return Scored(score, view, mine, of=of, wider=wider, notes=(note,), warnings=refused)
+    score = _reaching(score, case.metric, further)
+    return Scored(score, view, mine, of=of, wider=wider, further=further, notes=(note,), warnings=refused)
+
+
+def _reaching(score: _Interval, metric: Metric, further: float) -> _Interval:
+    """The interval as much further to its better side."""
+    if not metric.higher_is_better:
+        return replace(score, low=max(score.low - further, min(score.low, 0.0)))
+    return replace(score, high=min(score.high + further, 1.0 if is_share(metric) else np.inf))
+
+
+def gained_by_rows(case: Case) -> float | None:
+    """By how much training on the target's rows made the model better, by twins that saw half of them each.
+
+    None where it was not trained on them, or has no twins.
+    """
+    unseen, before = getattr(case.prepared.search, "unseen", None), case.predicted_by(case.mixed.path)
+    if unseen is None or before is None or case.mixed.path == case.result.node.path:
+        return None
+    rows, classes = case.prepared.sources.validation, case.prepared.sources.classes
+    twins, parts = np.asarray(case.scale.back(unseen), dtype=np.float64), fold_rows(rows, classes)
+    gains = [
+        case.metric.signed(case.metric(case.y[part], before[part]))
+        - case.metric.signed(case.metric(case.y[part], twins[part]))
+        for part in parts
+        if not classes or len(np.unique(case.y[part])) > 1
+    ]
+    return float(np.mean(gains)) if gains else None
 
 
 def _score_before(case: Case, refused: tuple[str, ...]) -> Scored:

@@ -41,6 +41,16 @@ def test_compare_prints_runs_and_a_summary(tables, done, base):
         assert each["score"] == pytest.approx(sum(scores) / 2)
 
 
+def test_the_seed_reaches_the_training(tables, done, base):
+    def scores(seed):
+        words = ("--algorithms", "uniform+decay", "--repeats", "1", "--seed", seed, "--json")
+        found = done("compare", *base, *words).json
+        assert found["scored_on"] == "test rows"
+        return found["runs"][0]["val_score"], found["runs"][0]["test_score"]
+
+    assert scores("0") == scores("0") != scores("7")
+
+
 def test_the_default_algorithms_are_searches_and_baselines(tables, done, base):
     answer = done("compare", *base, "--repeats", "1", "--out", "report")
     for name in ("mixmatch-bisect+commit", "uniform+decay", "pooled+decay", "only:fl+decay", "fine-tune"):

@@ -197,3 +197,26 @@ def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(DataError, match="no permission"):
         read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "values"),
+    [
+        ("a;b\n71,5;x\n3;y\n-0,25;z\n", [71.5, 3.0, -0.25]),
+        ("a\tb\n1.204,50\tx\n12\ty\n", [1204.5, 12.0]),
+        ("a;b\n71,5;x\n3,2,1;y\n", ["71,5", "3,2,1"]),  # not numbers, all of them
+        ('a,b\n"71,5",x\n"2,5",y\n', ["71,5", "2,5"]),  # commas part columns here
+    ],
+)
+def test_decimal_commas_where_commas_do_not_part_columns(
+    tmp_path: Path, content: str, values: list[object]
+) -> None:
+    assert read_table(put(tmp_path / "t.csv", content))["a"].to_list() == values
+
+
+def test_names_that_look_the_same_are_the_same(tmp_path: Path) -> None:
+    path = put(tmp_path / "t.csv", "a\u0302ge,b\n1,2\n")
+    assert read_table(path, columns=["\u00e2ge"]).columns == ["\u00e2ge"]
+    assert read_table(path, columns=["a\u0302ge"]).columns == ["\u00e2ge"]
+    both = put(tmp_path / "u.csv", "a\u0302ge,\u00e2ge\n1,2\n")
+    assert read_table(both).width == 2

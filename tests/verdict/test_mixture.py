@@ -66,6 +66,12 @@ def test_any_number_of_sources_may_be_interchangeable() -> None:
     assert groups(unsplit(5)) == (("a", "b", "c", "d", "e"),)
 
 
+def test_a_weight_whose_interval_is_narrow_is_not_called_unknown() -> None:
+    """By their deviations all are unknown; that none is negative tells of one of them."""
+    told = estimate(unsplit(4), [0.0, 0.0, 0.0, 0.6], [0.3, 0.8, 0.9, 1.0])
+    assert interchangeable("abcd", told) == ()
+
+
 def test_a_sum_that_is_not_known_makes_nobody_interchangeable() -> None:
     """Weights of which nothing is known have nothing in common by that."""
     assert groups(unsplit(2, 1, 1, sums=0.25)) == ()

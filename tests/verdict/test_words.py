@@ -62,6 +62,24 @@ def test_several_references_are_corrected() -> None:
     assert "Not comparable with pooled: it diverged." in told
 
 
+def test_what_is_surely_better_than_the_model_is_in_the_sentence() -> None:
+    even, lost = gap(0.01, -0.05, 0.07, 0.6), gap(-0.1, -0.15, -0.05, 0.001)
+    verdict = make_verdict(AUROC, SCORE, against={"uniform": even, "pooled": lost, "only a": even})
+    assert verdict.sentence.startswith("Not distinguishable from uniform")
+    assert (
+        "; worse than pooled by 0.100 on your 120 rows (95 % interval 0.050 … 0.150); auroc"
+        in verdict.sentence
+    )
+    assert "only a" not in verdict.sentence
+
+
+def test_differences_are_said_to_be_of_one_training_each() -> None:
+    words = "every model that is compared was trained once"
+    for each, there in ((gap(-0.3, -0.5, -0.1, 0.01), True), (gap(0.0, -0.1, 0.1, 0.9), False)):
+        notes = make_verdict(AUROC, SCORE, against={"uniform": each}).notes
+        assert any(note.startswith(words) for note in notes) is there
+
+
 def test_training_on_the_targets_rows_alone_is_advised_where_it_wins() -> None:
     verdict = make_verdict(AUROC, SCORE, against={"validation": gap(-0.1, -0.15, -0.05, 0.001)})
     assert any("training on your own rows alone is better by 0.100" in note for note in verdict.notes)

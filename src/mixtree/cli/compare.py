@@ -102,6 +102,7 @@ def compare(tables: list[Path], values: Values) -> None:
             algorithms,
             make_trainer=trainer,
             rules=rules,
+            seed=seed,
             workers=values.get("workers", 1),
             listeners=[progress],
             predictions=predictions,
@@ -114,13 +115,14 @@ def compare(tables: list[Path], values: Values) -> None:
         against = paired(own, y, metric_of(given, classes), algorithms=algorithms)
     tested = data[0].test is not None
     rows = _which_rows(tested, judges is not None)
+    kind = "test rows" if tested else "held-out rows" if judges is not None else "validation rows"
     if out is not None:
         from mixtree.experiments.output import write_comparison
 
-        kind = "test rows" if tested else "held-out rows" if judges is not None else "validation rows"
         write_comparison(out, runs, summaries, metric=chosen.metric.name, title="Comparison", rows=kind)
     if values.get("json"):
-        typer.echo(json.dumps(_as_json(runs, summaries, chosen, against, algorithms[0])))
+        told = _as_json(runs, summaries, chosen, against, algorithms[0])
+        typer.echo(json.dumps({**told, "scored_on": kind}))
     else:
         console = Console(emoji=False)
         _print(console, summaries, chosen.metric.name, rows)
@@ -194,7 +196,11 @@ def _print(console: Any, summaries: list[Any], metric: str, rows: str) -> None:
         score = f"{four_digits(each.score)} ± {four_digits(each.sd)}"
         table.add_row(escape(each.algorithm), score, escape(mixture))
     console.print(table)
-    console.print(f"{metric} on {rows}; mean ± sd over repeats", style="dim", soft_wrap=True)
+    words = (
+        f"{metric} on {rows}; mean ± sd over repeats. Every algorithm draws rows of its own: its models are "
+        "not those of mixtree fit with the same seed"
+    )
+    console.print(words, style="dim", soft_wrap=True)
     for each in summaries:
         if each.diverged:
             words = f"{each.algorithm} diverged in {each.diverged} of {each.repeats} repeats: no mean score"

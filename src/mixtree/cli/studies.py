@@ -71,6 +71,8 @@ def pick(storage: SqlStorage, name: str | None) -> StudyRecord:
     names = ", ".join(map(repr, studies)) or "none"
     if name is not None and name not in studies:
         raise InputError(f"there is no study {name!r} in {storage.where}; its studies: {names}")
+    if not studies:
+        raise InputError(f"there is no study in {storage.where}")
     if name is None and len(studies) != 1:
         raise InputError(f"{storage.where} has {len(studies)} studies ({names}): say which one")
     return studies[name] if name is not None else next(iter(studies.values()))
@@ -139,6 +141,11 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
     _print_nodes(console, record, tree)
     if about["verdict"] is not None:
         print_verdict(console, about["verdict"])
+    elif record.status == "finished" and record.recipe is not None:
+        words = (
+            "its search has finished, its verdict and its model are not written yet: mixtree resume does it"
+        )
+        console.print(words, markup=False, highlight=False, soft_wrap=True)
     if sure is not None:
         console.print(f"certificate: {sure.sentence}", markup=False, highlight=False, soft_wrap=True)
         for line in sure.details:

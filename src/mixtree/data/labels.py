@@ -74,6 +74,12 @@ class Labels:
         codes = text.cast(pl.Enum(keys), strict=False)
         if codes.null_count():
             unseen = text.filter(codes.is_null()).unique().sort()
+            folded = {key.casefold() for key in keys}
+            if codes.null_count() == len(codes) or all(each.casefold() in folded for each in unseen):
+                raise DataError(
+                    f"{where}: label {names(unseen, most=5)} in column {self.name!r} is in no training row;"
+                    f" the classes are {names(keys)}. Are they written in another way? Write them alike"
+                )
             raise DataError(
                 f"{where}: label {names(unseen, most=5)} in column {self.name!r} is in no training row; the"
                 f" classes are {names(keys)}. Leave those rows out, or add a source that has them"

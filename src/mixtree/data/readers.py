@@ -2,7 +2,8 @@
 
 Parquet and Arrow files know the type of every column. Text files do not, so the rules are: a column whose
 every value is a number is numeric, one of true/false is boolean, everything else is text. White space around
-names and values is dropped, and the words in `MISSING` mean that a value is missing.
+names and values is dropped, and the words in `MISSING` mean that a value is missing. Where commas do not part
+the columns, numbers may be written with a decimal comma. Names are compared in one form of Unicode (NFC).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import codecs
 import csv
 import gzip
 import io
+import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -71,15 +73,23 @@ def read_table(
             frame = _read_arrow(path, zipped=zipped)
     if not frame.width:
         raise DataError(f"{path}: there are no columns in it")
+    plain = [_plain(name) for name in frame.columns]
+    if len(set(plain)) == len(plain):  # else only their form tells them apart
+        frame.columns = plain
     if not frame.height:
         raise DataError(f"{path}: there are column names but no rows; is it the right file?")
     if columns is None:
         return frame
-    have = set(frame.columns)
+    have, columns = set(frame.columns), [_plain(name) for name in columns]
     absent = [name for name in columns if name not in have]
     if absent:
         raise DataError(f"{path}: no column {names(absent)}; it has {names(frame.columns)}")
     return pick(frame, columns)
+
+
+def _plain(name: str) -> str:
+    """A name in the one form that looks the same and is the same."""
+    return unicodedata.normalize("NFC", name)
 
 
 def pick(frame: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:
@@ -204,12 +214,13 @@ def _read_text(path: Path, dialect: _Dialect, text: Collection[str]) -> pl.DataF
     frame = _without_blank_end(frame)
     for name in [name for name, dtype in frame.schema.items() if dtype == pl.String]:
         # One at a time: text takes the most room, and each column's old values go before the next are made.
-        tidy = _tidied(frame[name].alias("text"), typed=name not in text)
+        typed, comma = name not in text, dialect.separator != ","
+        tidy = _tidied(frame[name].alias("text"), typed=typed, comma=comma)
         frame = frame.with_columns(tidy.alias(name))
     return frame
 
 
-def _tidied(column: pl.Series, *, typed: bool) -> pl.Series:
+def _tidied(column: pl.Series, *, typed: bool, comma: bool) -> pl.Series:
     """Text without white space around it, or what all of it stands for: numbers, or true and false."""
     column = column.str.strip_chars()
     column = column.set(column.is_in(list(MISSING)), None)
@@ -220,11 +231,19 @@ def _tidied(column: pl.Series, *, typed: bool) -> pl.Series:
         # Most text is told from numbers by its first values.
         if all(not part.cast(kind, strict=False).null_count() for part in (known.head(100), known)):
             return column.cast(kind)
+    if comma and all(_with_commas(part) for part in (known.head(100), known)):
+        return column.str.replace_all(".", "", literal=True).str.replace(",", ".").cast(pl.Float64)
     if known.head(100).str.to_lowercase().is_in(["true", "false"]).all():
         lower = column.str.to_lowercase()
         if lower.is_in(["true", "false"]).all():
             return lower == "true"
     return column
+
+
+def _with_commas(text: pl.Series) -> bool:
+    """Whether all of it is numbers, some with a decimal comma: 71,5 or 1.204,50."""
+    numbers = text.str.contains(r"^[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?$").all()
+    return bool(numbers) and bool(text.str.contains(",", literal=True).any())
 
 
 def _without_blank_end(frame: pl.DataFrame) -> pl.DataFrame:

@@ -89,7 +89,7 @@ def load_tables(spec: TableSpec, *, seed: int = 0, preprocessor: Preprocessor | 
     if "target" in judges:
         judges = _split(spec, parts["target"], judges["target"], seed)
     leakage = _leakage(Keys.of(preprocessor.keys(frame), y["training"]), rows, judges)
-    told += [
+    given_away = [
         f"column {column.name!r} alone tells the label {spec.label!r} {where}: is it known when predictions "
         "are made? If not, leave it out (--drop)"
         for column in frame
@@ -109,8 +109,8 @@ def load_tables(spec: TableSpec, *, seed: int = 0, preprocessor: Preprocessor | 
         preprocessor,
         labels,
         leakage,
-        (*told, *absent, *shared, *copies),
-        (*absent, *copies, *shared),
+        (*told, *given_away, *absent, *shared, *copies),
+        (*given_away, *absent, *copies, *shared),
     )
 
 

@@ -120,14 +120,16 @@ def compare(
     *,
     make_trainer: Callable[[Problem], PredictingTrainer],
     rules: Rules,
+    seed: int = 0,
     workers: int = 1,
     listeners: Sequence[Listener] = (),
     predictions: dict[tuple[str, int], NDArray[Any]] | None = None,
 ) -> list[Run]:
     """Run every algorithm on every problem (one per repeat); test rows are read once all training is over.
 
-    ``workers`` > 1 trains the trials of a round in as many processes; the answer is the same.
-    ``predictions``, if given, is filled with every run's predictions of its test rows.
+    A repeat's own ``seed`` is that much more than its number. ``workers`` > 1 trains the trials of a round in
+    as many processes; the answer is the same. ``predictions``, if given, is filled with every run's
+    predictions of its test rows.
     """
     for problem in problems:  # what cannot work fails here, before any training
         check_metric(rules.metric, problem.sources.validation.y, problem.sources.classes)
@@ -139,8 +141,8 @@ def compare(
         for algorithm in algorithms:
             started = time.perf_counter()
             # The same initial model for all algorithms of a repeat, but a stream of its own for each.
-            seed = derive_seed(repeat, (crc32(algorithm.encode()),))
-            setting = rules.setting(problem, seed=seed)
+            own_seed = derive_seed(seed + repeat, (crc32(algorithm.encode()),))
+            setting = rules.setting(problem, seed=own_seed)
             search, sources = make_search(algorithm, setting), training_sources(algorithm, setting)
             own = sources is not problem.sources
             trainer = make_trainer(replace(problem, sources=sources)) if own else plain
@@ -149,8 +151,8 @@ def compare(
                 result = run(
                     search,
                     trainer,
-                    seed=seed,
-                    init_seed=repeat,
+                    seed=own_seed,
+                    init_seed=seed + repeat,
                     study=name,
                     workers=workers,
                     objective=rules.objective(problem),

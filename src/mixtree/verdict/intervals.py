@@ -154,6 +154,7 @@ def paired_difference(
     made_up: float = 0.0,
     folds: NDArray[np.intp] | None = None,
     wider: float = 1.0,
+    further: float = 0.0,
     level: float = LEVEL,
     seed: int = 0,
 ) -> Difference:
@@ -163,7 +164,7 @@ def paired_difference(
     :func:`mixtree.verdict.cross_fitted`): that much is taken off, and the interval extended by it. Where the
     rows of different ``folds`` were predicted by different models, areas are compared within folds: what two
     models predict is not to be ranked together. ``wider`` is how much the interval is widened for what else
-    sets those models apart from the one that is meant.
+    sets those models apart from the one that is meant, ``further`` by how much that one may be better still.
 
     >>> from mixtree.metrics import MAE
     >>> paired_difference(MAE, [1.0, 2.0, 3.0], [1.0, 2.0, 4.0], [1.0, 2.0, 4.0]).outcome
@@ -199,7 +200,8 @@ def paired_difference(
     def bounds(alpha: float) -> tuple[float, float]:
         low, high = plain(alpha)
         low, high = raw - wider * (raw - low), raw + wider * (high - raw)
-        return low - max(off, 0.0), high - min(off, 0.0)
+        low, high = low - max(off, 0.0), high - min(off, 0.0)
+        return (low, high + further) if higher else (low - further, high)
 
     low, high = bounds(1.0 - level)
     if is_share(metric):
@@ -344,6 +346,8 @@ def _score_bounds(
     bounds = of_mean(column, rng)
     if (more := _more_rows(metric, labels, [predictions], [column])) is not None:
         bounds = _union(bounds, _students(np.append(column, [more[0]] * _IMAGINED)))
+    if (mistake := _one_more_mistake(metric, labels, predictions, column)) is not None:
+        bounds = _union(bounds, _students(np.append(column, mistake)))
     if _is_root(metric):
         return "root of Student's t and bootstrap-t", lambda alpha: _root(bounds(alpha))
     return "Student's t and bootstrap-t", bounds
@@ -373,6 +377,25 @@ def _more_rows(
         losses.append((own + _IMAGINED * turned) / (least + _IMAGINED))
     most = np.abs(losses[0] - losses[1]) if len(losses) == 2 else losses[0]
     return np.array(losses)[:, int(most.argmax())]
+
+
+def _one_more_mistake(
+    metric: Metric, labels: NDArray[Any], predictions: NDArray[Any], column: Floats
+) -> float | None:
+    """What a model may be expected to lose on one more row that it gets wrong; None if it has enough of them.
+
+    A log-loss hangs on how many those are. What they lose is known from their own losses, and from what the
+    others would lose if they were of the class that is the second to come to the model's mind.
+    """
+    if metric.contributions is not LOG_LOSS.contributions:
+        return None
+    wrong = predictions.argmax(axis=1) != labels
+    count = int(wrong.sum())
+    if count >= _RARE or predictions.shape[1] < 2:
+        return None
+    second = np.partition(predictions[~wrong], -2, axis=1)[:, -2]
+    turned = float(-np.log(np.maximum(second, _IMPOSSIBLE)).mean()) if len(second) else 0.0
+    return (float(column[wrong].sum()) + turned) / (count + 1)
 
 
 def _students(column: Floats) -> Bounds:

@@ -22,6 +22,8 @@ NAMED = 6
 
 _UNKNOWN = 0.25  # standard deviation of a weight from which it is as good as unknown
 _KNOWN = 0.1  # the same of a sum of weights, up to which it is known
+_WIDE = 0.6  # interval of a weight from which it is as good as unknown
+_MOST = 0.8  # of a gain
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,9 @@ def interchangeable(names: Sequence[str], estimate: Estimate) -> tuple[tuple[str
     (the most negative correlation), until the sum of every group is known. That of all sources always is.
     """
     covariance = np.array(estimate.covariance, dtype=np.float64)
+    # That all of them are at least 0 and add up to 1 may tell of a weight what its deviation does not.
     unknown = np.sqrt(np.maximum(np.diag(covariance), 0.0)) >= _UNKNOWN
+    unknown &= np.asarray(estimate.high) - np.asarray(estimate.low) >= _WIDE
     groups = [[place] for place in range(len(covariance))]
     while True:
         deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
@@ -217,11 +221,13 @@ def listed(names: Sequence[str]) -> str:
     return f"{len(names)} sources ({', '.join(names[:3])} …)"
 
 
-def hull_words(test: HullTest | None, *, tuned: bool = True, gained: bool = True) -> str:
+def hull_words(
+    test: HullTest | None, *, tuned: bool = True, gained: bool = True, share: float | None = None
+) -> str:
     """Whether the target is a mixture of the sources, in plain words.
 
     ``tuned`` says whether the model was trained on the target's own rows, ``gained`` whether it is known to
-    be better than anything.
+    be better than anything, ``share`` how much of that its training on those rows brought, if it is known.
     """
     if test is None:
         return "whether a mixture can serve this target was not tested"
@@ -240,6 +246,10 @@ def hull_words(test: HullTest | None, *, tuned: bool = True, gained: bool = True
     own = "what is missing must come from your own rows"
     if tuned:
         own = f"{'the' if gained else 'any'} gain comes from your own rows"
+        if gained and share is not None and share < _MOST:
+            own = (
+                f"about {max(share, 0.0):.0%} of the gain comes from your own rows, the rest from the mixture"
+            )
     return (
         f"no mixture reproduces your target ({chance}); {own}; more of them is likely to help more than a "
         "better mixture"

@@ -25,6 +25,7 @@ USUAL_SHARE = 1 / 4
 MOST_HELD = 2_000
 """Rows with which a score is known to about a hundredth; more would only be taken from the search."""
 
+_NESTED, _TRIES = 5, 50  # folds of whole fits, and how often they are drawn until every one has all classes
 _BINS = 10  # strata of a regression's targets
 _REPEATS = 10  # of splitting the rows: what another ten splits would change is a tenth of the score's error
 
@@ -270,6 +271,19 @@ def label_folds(labels: NDArray[Any], folds: int, rng: np.random.Generator) -> N
     groups = -(-len(labels) // folds)
     fold[order] = rng.random((groups, folds)).argsort(axis=1).ravel()[: len(labels)]
     return fold
+
+
+def nested_folds(rows: Rows, classes: int, seed: int) -> NDArray[np.intp] | None:
+    """Fold numbers for whole fits, or None where a fold or the rest of it would lack a class."""
+    present, counts = np.unique(rows.y, return_counts=True)
+    folds = min(_NESTED, int(counts.min()) if classes else len(rows) // 2)
+    rng = np.random.default_rng(seed)
+    for _ in range(_TRIES if folds >= 2 else 0):
+        found = label_folds(rows.y, folds, rng)
+        held = [np.unique(rows.y[found == fold]) for fold in range(folds)]
+        if not classes or all(len(labels) == len(present) for labels in held):
+            return found  # a class in every fold is in every rest too
+    return None
 
 
 def out_of_fold(

@@ -16,6 +16,10 @@ from mixtree.verdict.mixture import MixtureUncertainty, Weight, hull_words
 from mixtree.verdict.selection import CrossFit
 
 _BEFORE = "the model before it was trained on the rows that score it"
+_ONCE = (
+    "every model that is compared was trained once: the intervals speak of other rows, not of another seed, "
+    "by which small differences may turn round"
+)
 VALIDATION = "validation"
 """The reference that trains on the target's rows alone."""
 
@@ -86,6 +90,7 @@ def make_verdict(
     hull: HullTest | None = None,
     mixture: MixtureUncertainty | None = None,
     tuned: bool = True,
+    by_rows: float | None = None,
     bounded: bool = False,
     queries: int = 0,
     chosen_on: ScoreInterval | None = None,
@@ -101,23 +106,32 @@ def make_verdict(
 
     ``score`` is None or NaN where no model could be scored. ``chosen_on`` is the score on the rows that chose
     the model and only ever quoted beside an honest one, ``optimism`` its expected size for ``queries`` looks.
-    ``tuned`` says whether the model was trained on the target's own rows, ``bounded`` whether weights had
-    bounds, which the references have not. ``instead`` says which model the figures are of, where the returned
-    one cannot be scored, and why; ``of`` which models, where they stand for it.
+    ``tuned`` says whether the model was trained on the target's own rows, ``by_rows`` by how much that made
+    it better, where it is known; ``bounded`` whether weights had bounds, which the references have not.
+    ``instead`` says which model the figures are of, where the returned one cannot be scored, and why; ``of``
+    which models, where they stand for it.
     """
     cross = score if isinstance(score, CrossFit) else None
     final = score.as_score() if isinstance(score, CrossFit) else score
     names = tuple(against or {})
     differences = tuple(zip(names, corrected(list((against or {}).values())), strict=True))
-    gained = not instead and any(each.outcome == "better" for _, each in differences)
+    gains = [abs(each.value) for _, each in differences if each.outcome == "better"]
+    share = by_rows / gains[0] if gains and by_rows is not None else None
+    # What is surely better than the model is no small print.
     parts = [against_words(name, each) for name, each in differences[:1]]
+    parts += [against_words(name, each) for name, each in differences[1:] if each.outcome == "worse"]
     parts.append(_scored(metric, final, cross, optimism))
     told = [
         *_advice(differences, bounded=bounded),
-        *((_sentence(hull_words(hull, tuned=tuned, gained=gained)),) if hull is not None else ()),
+        *(
+            (_sentence(hull_words(hull, tuned=tuned, gained=bool(gains) and not instead, share=share)),)
+            if hull is not None
+            else ()
+        ),
         *(() if mixture is None else mixture.notes),
         *notes,
         *advice,
+        *((_ONCE,) if any(each.outcome in ("better", "worse") for _, each in differences) else ()),
         *_score_notes(final, cross, chosen_on, optimism, queries),
         # What a table cannot show: why there is nothing to compare, and that nothing differs.
         *(
@@ -188,6 +202,8 @@ def _scored(
     quoted = f"{metric.name} {number(score.value)} ({between if isfinite(score.low) else 'no interval'})"
     if cross is not None and isfinite(cross.optimism):
         start = f"{quoted}, cross-fitted on the {score.rows:,} rows that also {cross.did} the model"
+        if cross.did == "trained":
+            start += ", of models that saw half of them and may be worse for that"
         if not cross.optimism:
             return f"{start}: partly optimistic, though choosing again on half of them shows none of it"
         naive, made_up = number(cross.naive), number(cross.optimism)
