@@ -237,7 +237,7 @@ def test_outside_the_hull_no_source_is_called_useless_by_its_weight():
     problem = synthetic(hull="outside", rows=600, validation=400, test=1, seed=4)
     verdict = fit(problem.sources, model="linear", budget=300, reference="none").verdict
     assert verdict.hull.inside is False
-    assert not any("can be dropped" in note or "was trained with weight" in note for note in verdict.notes)
+    assert not any("adds nothing" in note or "was trained with weight" in note for note in verdict.notes)
 
 
 @pytest.mark.parametrize(("draw", "uniform"), [(1, True), (3, False)])

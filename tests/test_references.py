@@ -22,6 +22,7 @@ from mixtree.references import (
     TimeIsUp,
     TimeLimit,
     View,
+    _beyond,
     attribution,
     chosen_rate,
     nested_predictions,
@@ -106,9 +107,10 @@ def test_leaving_a_source_out_says_what_it_is_worth(problem):
     extra = extra_of(problem, budget=2000, attribution="loo")
     mixture = np.array([0.9, 0.05, 0.05])
     notes = attribution(extra, mixture, View(problem.test, True), AUROC)
-    assert extra.spent == {"attribution": 200 + 4 * 200}
+    assert extra.spent == {"attribution": 200 + 4 * 200 + 3 * 200}  # all sources with four seeds
     assert notes[0].startswith("attribution: runs of 200 steps")
-    assert notes[1].startswith("source-0 is worth") and notes[1].endswith("keep it")
+    assert notes[1].startswith("by another seed such a score moves by ")
+    assert notes[2].startswith("source-0 is worth") and notes[2].endswith("keep it")
 
 
 def test_sources_that_make_no_difference_are_not_told_one_by_one():
@@ -328,7 +330,17 @@ def test_leaving_sources_out_is_corrected_for_looking_at_each(problem, monkeypat
     extra = extra_of(problem, attribution="loo")
     notes = attribution(extra, np.array([0.9, 0.1, 0.0]), View(problem.test, True), AUROC)
     assert "keep it" in without_source(AUROC, "source-0", close)
-    assert len(notes) == 4 and all("cannot show whether" in note for note in notes[1:])
+    assert len(notes) == 5 and all("cannot show whether" in note for note in notes[2:])
+
+
+def test_what_a_seed_does_is_not_what_a_source_is_worth():
+    sure = Difference(0.1, 0.08, 0.12, 1e-6, 3000, "DeLong", True)
+    assert _beyond(0.0, sure).outcome == "better"
+    lucky = _beyond(0.05, sure)
+    assert lucky.outcome == "not distinguishable" and lucky.p > 0.05
+    assert lucky.low < sure.low < sure.high < lucky.high
+    same = Difference(0.0, 0.0, 0.0, 1.0, 3000, "identical", True)
+    assert _beyond(0.05, same) == same
 
 
 def test_shapley_values_of_one_class_are_answered_in_words(problem):

@@ -19,6 +19,7 @@ from mixtree.estimate.hull import HullTest
 from mixtree.events import Listener
 from mixtree.fitting import MANY_PASSES, Prepared
 from mixtree.metrics import LOG_LOSS, Metric
+from mixtree.policies import TARGET_PHASES
 from mixtree.references import Extra, TimeLimit, attribution, references
 from mixtree.scoring import Case, Scored, gained_by_rows, scored_by_rows
 from mixtree.simplex import Mixture
@@ -147,6 +148,7 @@ def _concluded(
         hull=hull,
         mixture=mixture,
         tuned=case.mixed.path != result.node.path,
+        tried=any(node.phase in TARGET_PHASES for node in result.tree.values()),
         by_rows=gained_by_rows(case),
         bounded=bool(options.minimum or options.maximum or options.max_passes),
         queries=len(result.tree) if case.chooses else 0,

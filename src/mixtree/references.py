@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, stdtrit
 
 from mixtree.algorithms import make_search, training_sources
 from mixtree.baselines import Chain, Stage
@@ -27,6 +29,7 @@ from mixtree.simplex import Mixture, uniform_mixture
 from mixtree.study import Result, run
 from mixtree.trainer import Job
 from mixtree.verdict import (
+    Difference,
     corrected,
     label_folds,
     out_of_fold,
@@ -46,6 +49,8 @@ _MANY = {
     "the same": "of {count} sources each can be left out: without one of them nothing changes",
     "not distinguishable": "of {count} sources these rows cannot show whether one makes a difference",
 }
+_AGAIN = 4
+"""How often the model of all sources is trained, to tell what a source is worth from what a seed is."""
 TRUNK_SHARE, ARM_SHARE = 0.1, 0.1
 """Of the budget: the warm start of all sources together, and each model without some of them."""
 
@@ -365,7 +370,7 @@ def attribution(extra: Extra, mixture: Mixture, view: View, metric: Metric) -> l
         return []
     if len(names) == 1:
         return ["there is one source: all is its worth"]
-    models = len(names) + 1 if how == "loo" else 2 ** len(names)
+    models = len(names) + _AGAIN if how == "loo" else 2 ** len(names)
     try:
         extra.left(TRUNK_SHARE + ARM_SHARE * models)
     except TimeIsUp as up:
@@ -378,9 +383,12 @@ def attribution(extra: Extra, mixture: Mixture, view: View, metric: Metric) -> l
     ]
     if how == "loo":
         arms.train([everyone, *(everyone - {name} for name in names)])
+        luck = arms.luck(metric, y)
         alone = [
-            paired_difference(metric, y, arms.of(everyone), arms.of(everyone - {name})) for name in names
+            _beyond(luck, paired_difference(metric, y, arms.of(everyone), arms.of(everyone - {name})))
+            for name in names
         ]
+        notes.append(f"by another seed such a score moves by {number(luck)}, which the intervals hold too")
         gaps = dict(zip(names, corrected(alone), strict=True))  # one look for each source
         for outcome, words in _MANY.items():
             alike = [name for name, gap in gaps.items() if gap.outcome == outcome]
@@ -402,6 +410,19 @@ def attribution(extra: Extra, mixture: Mixture, view: View, metric: Metric) -> l
     shares = shapley(names, lambda some: worth[some])
     told = ", ".join(f"{name} {number(share)}" for name, share in shares.items())
     return [*notes, f"Shapley values in {metric.name}, positive is better: {told}"]
+
+
+def _beyond(luck: float, gap: Difference) -> Difference:
+    """A difference with what another seed would have made of both models in its interval and its p-value."""
+    if not isfinite(gap.p) or gap.value == gap.low == gap.high:
+        return gap
+    # Of two scores; how far such luck goes is known from few of them, as Student's t has it.
+    reach = float(stdtrit(_AGAIN - 1, 0.975)) * np.sqrt(2.0) * luck
+    down, up = np.hypot(gap.value - gap.low, reach), np.hypot(gap.high - gap.value, reach)
+    low, high = gap.value - down, gap.value + up
+    side = (gap.value - low if gap.value > 0.0 else high - gap.value) or np.inf
+    p = float(2.0 * ndtr(-1.96 * abs(gap.value) / side))
+    return replace(gap, low=float(low), high=float(high), p=max(gap.p, p))
 
 
 class _Arms:
@@ -427,6 +448,21 @@ class _Arms:
         for each, state in zip(some, self.trainer.train(jobs), strict=True):
             self.found[each] = self.extra.own_units(self.trainer, state, self.view.rows)
         self.extra.charge("attribution", self.steps * len(jobs))
+
+    def luck(self, metric: Metric, y: NDArray[Any]) -> float:
+        """The standard deviation of a score over seeds, by training the model of all sources again."""
+        everyone = frozenset(self.names)
+        seeds = [derive_seed(self.extra.prepared.options.seed, (2, again)) for again in range(_AGAIN - 1)]
+        mixture, rate = self._restricted(everyone), self.extra.rate
+        states = self.trainer.train([Job(self.trunk, mixture, self.steps, seed, rate) for seed in seeds])
+        self.extra.charge("attribution", self.steps * len(seeds))
+        others = [self.extra.own_units(self.trainer, state, self.view.rows) for state in states]
+        try:
+            scores = np.array([metric(y, each) for each in (self.of(everyone), *others)])
+        except DataError:  # of one class: there is no difference either
+            return 0.0
+        scores = scores[np.isfinite(scores)]
+        return float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
 
     def of(self, some: frozenset[str]) -> Floats:
         return self.found[some]

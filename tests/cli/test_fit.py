@@ -114,7 +114,7 @@ def test_few_rows_choose_and_score_and_that_is_said(tables, done, unjudged):
     assert "too few to keep some aside" in verdict["warnings"][0]
     nested = done("fit", *args, "--nested", "--attribution", "loo", "--reference", "none", "--out", "n").json
     assert "on 40 rows that chose nothing" in nested["verdict"]["sentence"]
-    assert nested["verdict"]["reference_spent"] == {"nested folds": 200, "attribution": 20}
+    assert nested["verdict"]["reference_spent"] == {"nested folds": 200, "attribution": 32}
     assert nested["verdict"]["against"] == []
     assert sum(nested["spent"].values()) <= 40
 
@@ -384,7 +384,7 @@ def test_test_rows_that_are_validation_rows_do_not_score(tables, done):
         answer = done("fit", "t.csv", *flags, "--test", "test.csv", "--budget", 100, "--out", name, "--json")
         assert answer.json["test_score"] is None  # not an error once all is trained
         left = f"120 of {len(test)} test rows also stand among the validation rows"
-        assert answer.json["verdict"]["warnings"][0].startswith(left)
+        assert any(each.startswith(left) for each in answer.json["verdict"]["warnings"])
         assert answer.err.count("also stand") == 1
 
 

@@ -350,11 +350,11 @@ def _words(
         chance += f", {strange} of them with a class or a value that no source has"
     if inside is False:
         return (
-            f"No mixture of the sources reproduces the target ({chance}): gains come from the target's own"
-            " rows, and more of them are likely to help more than a better mixture."
+            f"No mixture of the sources reproduces the target ({chance}): what is missing can only come from"
+            " the target's own rows."
         )
     if inside:
-        return f"A mixture of the sources can serve this target ({chance})."
+        return f"A mixture of the sources can serve this target, as far as its moments tell ({chance})."
     start = f"These rows cannot tell whether a mixture of the sources can serve the target ({chance}"
     if thin:
         return f"{start}): a source that matters has fewer than {THIN} rows."

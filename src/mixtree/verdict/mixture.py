@@ -24,6 +24,7 @@ _UNKNOWN = 0.25  # standard deviation of a weight from which it is as good as un
 _KNOWN = 0.1  # the same of a sum of weights, up to which it is known
 _WIDE = 0.6  # interval of a weight from which it is as good as unknown
 _MOST = 0.8  # of a gain
+_WORTH = "whether training on such rows helps all the same, attribution loo tells"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,20 +185,18 @@ def _notes(
     if explained is False:  # what a source weighs in the nearest mixture says nothing about its worth then
         return tuple(notes)
     # Of a target that may be no mixture of the sources a weight says nothing for sure.
-    start, end = (
-        ("", "; {} can be dropped") if explained else ("if a mixture explains the target's rows, ", "")
-    )
+    start = "" if explained else "if a mixture explains the target's rows, "
     if len(nothing) > NAMED:
         most = max(rows[name].high for name in nothing)
         notes.append(
-            f"{start}{listed(nothing)} add nothing: the weight of each in the target is below {most:.3f}"
-            + end.format("they")
+            f"{start}{listed(nothing)} add nothing to the target: the weight of each in it is below "
+            f"{most:.3f}; {_WORTH}"
         )
         nothing = ()
     for name in nothing:
         notes.append(
-            f"{start}{name} adds nothing: its weight in the target is below {rows[name].high:.3f}"
-            + end.format("it")
+            f"{start}{name} adds nothing to the target: its weight in it is below {rows[name].high:.3f}; "
+            f"{_WORTH}"
         )
     if not any(each.weight for each in rows.values()):  # trained on the target's own rows alone
         return tuple(notes)
@@ -222,12 +221,18 @@ def listed(names: Sequence[str]) -> str:
 
 
 def hull_words(
-    test: HullTest | None, *, tuned: bool = True, gained: bool = True, share: float | None = None
+    test: HullTest | None,
+    *,
+    tuned: bool = True,
+    tried: bool = False,
+    gained: bool = True,
+    share: float | None = None,
 ) -> str:
     """Whether the target is a mixture of the sources, in plain words.
 
-    ``tuned`` says whether the model was trained on the target's own rows, ``gained`` whether it is known to
-    be better than anything, ``share`` how much of that its training on those rows brought, if it is known.
+    ``tuned`` says whether the model was trained on the target's own rows, ``tried`` whether that was tried
+    and did not help, ``gained`` whether it is known to be better than anything, ``share`` how much of that
+    its training on those rows brought, if it is known.
     """
     if test is None:
         return "whether a mixture can serve this target was not tested"
@@ -242,18 +247,21 @@ def hull_words(
         )
         return f"these rows cannot tell whether a mixture can serve this target ({chance}): {more}"
     if test.inside:
-        return f"a mixture can serve this target, as far as these rows can tell ({chance})"
-    own = "what is missing must come from your own rows"
+        return (
+            "a mixture can serve this target, as far as the means of the columns and labels of these rows "
+            f"and of their products can tell ({chance})"
+        )
+    start = f"no mixture reproduces your target ({chance})"
     if tuned:
         own = f"{'the' if gained else 'any'} gain comes from your own rows"
         if gained and share is not None and share < _MOST:
             own = (
                 f"about {max(share, 0.0):.0%} of the gain comes from your own rows, the rest from the mixture"
             )
-    return (
-        f"no mixture reproduces your target ({chance}); {own}; more of them is likely to help more than a "
-        "better mixture"
-    )
+        return f"{start}; {own}; more of them is likely to help more than a better mixture"
+    if tried:
+        return f"{start}; training on your own rows was tried and did not help"
+    return f"{start}; what is missing can only come from your own rows (policy auto tries whether they help)"
 
 
 def _rounded(count: int) -> str:

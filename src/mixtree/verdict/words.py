@@ -90,6 +90,7 @@ def make_verdict(
     hull: HullTest | None = None,
     mixture: MixtureUncertainty | None = None,
     tuned: bool = True,
+    tried: bool = False,
     by_rows: float | None = None,
     bounded: bool = False,
     queries: int = 0,
@@ -107,9 +108,9 @@ def make_verdict(
     ``score`` is None or NaN where no model could be scored. ``chosen_on`` is the score on the rows that chose
     the model and only ever quoted beside an honest one, ``optimism`` its expected size for ``queries`` looks.
     ``tuned`` says whether the model was trained on the target's own rows, ``by_rows`` by how much that made
-    it better, where it is known; ``bounded`` whether weights had bounds, which the references have not.
-    ``instead`` says which model the figures are of, where the returned one cannot be scored, and why; ``of``
-    which models, where they stand for it.
+    it better, where it is known; ``tried`` whether it was tried; ``bounded`` whether weights had bounds,
+    which the references have not. ``instead`` says which model the figures are of, where the returned one
+    cannot be scored, and why; ``of`` which models, where they stand for it.
     """
     cross = score if isinstance(score, CrossFit) else None
     final = score.as_score() if isinstance(score, CrossFit) else score
@@ -117,17 +118,15 @@ def make_verdict(
     differences = tuple(zip(names, corrected(list((against or {}).values())), strict=True))
     gains = [abs(each.value) for _, each in differences if each.outcome == "better"]
     share = by_rows / gains[0] if gains and by_rows is not None else None
+    gained = bool(gains) and not instead
+    about_hull = hull_words(hull, tuned=tuned, tried=tried, gained=gained, share=share)
     # What is surely better than the model is no small print.
     parts = [against_words(name, each) for name, each in differences[:1]]
     parts += [against_words(name, each) for name, each in differences[1:] if each.outcome == "worse"]
     parts.append(_scored(metric, final, cross, optimism))
     told = [
         *_advice(differences, bounded=bounded),
-        *(
-            (_sentence(hull_words(hull, tuned=tuned, gained=bool(gains) and not instead, share=share)),)
-            if hull is not None
-            else ()
-        ),
+        *(() if hull is None else (_sentence(about_hull),)),
         *(() if mixture is None else mixture.notes),
         *notes,
         *advice,
