@@ -247,6 +247,38 @@ def rare_positives(rng: np.random.Generator, count: int, *, share: float, scale:
     return y, [np.column_stack([1 - p, p]) for p in (1 / (1 + np.exp(-each)) for each in (sure, logits))]
 
 
+def mistaken(rng: np.random.Generator, count: int, *, wrong: float):
+    """Labels of which a few are wrong, and two models that are sure of the right ones."""
+    meant = rng.integers(2, size=count)
+    common = 4.0 * (2 * meant - 1) + rng.standard_normal(count)
+    y = np.where(rng.random(count) < wrong, 1 - meant, meant)
+    chances = [1 / (1 + np.exp(-common - 0.5 * rng.standard_normal(count))) for _ in range(2)]
+    return y, [np.column_stack([1 - p, p]) for p in chances]
+
+
+def far_apart(rng: np.random.Generator, count: int):
+    """Classes that hardly touch, and two models that know their chances, the second one almost."""
+    y = rng.integers(2, size=count)
+    place = 2.5 * (2 * y - 1) + rng.standard_normal(count)
+    noisy = place + 0.3 * rng.standard_normal(count)
+    return y, [
+        np.column_stack([1 - p, p]) for p in (1 / (1 + np.exp(-5.0 * each)) for each in (place, noisy))
+    ]
+
+
+def prices(rng: np.random.Generator, count: int, *, spread: float):
+    """Log-normal labels, and two models that predict their scale but for noise."""
+    middle = rng.standard_normal(count)
+    y = np.exp(middle + spread * rng.standard_normal(count))
+    return y, [np.exp(middle + 0.1 * rng.standard_normal(count)) for _ in range(2)]
+
+
+def student(rng: np.random.Generator, count: int):
+    """Errors with the tail of a t distribution of three degrees of freedom."""
+    y = rng.standard_t(3, size=count)
+    return y, [0.3 * rng.standard_normal(count) for _ in range(2)]
+
+
 def heavy(rng: np.random.Generator, count: int):
     """Errors with a log-normal tail."""
     common = 0.5 * rng.standard_normal(count)
@@ -282,7 +314,23 @@ def hard(repetitions: int) -> Iterator[Cell]:
             LOG_LOSS,
             lambda rng: rare_positives(rng, POOL, share=0.05, scale=3.6),
         ),
+        ("log-loss, sure, 2 % wrong labels", LOG_LOSS, lambda rng: mistaken(rng, POOL, wrong=0.02)),
+        ("log-loss, sure, 1 % wrong labels", LOG_LOSS, lambda rng: mistaken(rng, POOL, wrong=0.01)),
+        ("log-loss, classes far apart", LOG_LOSS, lambda rng: far_apart(rng, POOL)),
         ("absolute loss, log-normal", ABSOLUTE_LOSS, lambda rng: heavy(rng, POOL)),
+    ]
+    for what, metric, draw in cases:
+        y, pair = draw(stream("population", what))
+        yield from both(metric, y, pair, what, repetitions)
+
+
+def tails(repetitions: int) -> Iterator[Cell]:
+    """Squares of errors with heavy tails: what a few rows that were not seen decide, no interval knows."""
+    cases: list[tuple[str, Metric, Callable[[np.random.Generator], Any]]] = [
+        ("rmse, log-normal prices, log-sd 0.5", RMSE, lambda rng: prices(rng, POOL, spread=0.5)),
+        ("rmse, log-normal prices, log-sd 0.8", RMSE, lambda rng: prices(rng, POOL, spread=0.8)),
+        ("rmse, t errors of 3 degrees of freedom", RMSE, lambda rng: student(rng, POOL)),
+        ("mae, log-normal prices, log-sd 0.8", MAE, lambda rng: prices(rng, POOL, spread=0.8)),
     ]
     for what, metric, draw in cases:
         y, pair = draw(stream("population", what))
@@ -723,6 +771,41 @@ def compared(repetitions: int) -> Iterator[Cell]:
                 yield Cell("compared", cell, n, hits, len(found), "coverage", more)
 
 
+def far(repetitions: int) -> Iterator[Cell]:
+    """The same of a target whose 20 slopes are its own: its rows teach much, and half of them teach less."""
+    count = max(2, repetitions // 4)
+    for metric in (AUROC, LOG_LOSS, RMSE, MAE):
+        for n in (50, 100, 149):
+            found = []
+            for number in range(count):
+                seed = int(stream("far", metric.task, n, number).integers(2**31))
+                problem = fits.of_its_own(seed, rows=n, classes=2 if metric.task == "classification" else 0)
+                told = fits.difference(
+                    problem, metric, seed=number, wanted="target", policy="auto", holdout=0.0
+                )
+                found += [told] if told is not None else []
+            if found:
+                off = np.mean([each.off for each in found])
+                more = f"quoted score {off:+.2f} of its interval's half width better than the truth"
+                scored = sum(each.scored for each in found)
+                hits = sum(each.covered for each in found)
+                cell = f"twins of auto, {metric.name}"
+                yield Cell("score", cell, n, scored, len(found), more=more)
+                yield Cell("difference", cell, n, hits, len(found))
+
+
+def worth(repetitions: int) -> Iterator[Cell]:
+    """How often a source among equals is said to be worth keeping or dropping."""
+    for policy in ("uniform+decay", "auto"):
+        for n in (100, 1_000, 4_000):
+            wrong = 0
+            for number in range(count := max(2, repetitions // 2)):
+                rng = stream("worth", policy, n, number)
+                problem = fits.of_equals(rng, rows=n)
+                wrong += fits.advises(problem, policy=policy, seed=number)
+            yield Cell("claim", f"“keep it” or “drop it”, {policy}", n, wrong, count, "false alarms")
+
+
 def times(repetitions: int) -> Iterator[Cell]:
     """What the verdict adds to a study's time, without references and nested folds; never judged."""
     yield from map(_cost, fits.costs(9 if repetitions >= FULL else 3))
@@ -748,6 +831,7 @@ PARTS: dict[str, Callable[[int], Iterator[Cell]]] = {
     "multiclass": partial(scores, classes=4, metrics=(HAND_TILL,)),
     "regression": partial(scores, classes=0, metrics=(MAE, RMSE)),
     "hard": hard,
+    "tails": tails,
     "user": user,
     "mixtures": mixtures,
     "hulls": hulls,
@@ -762,11 +846,13 @@ PARTS: dict[str, Callable[[int], Iterator[Cell]]] = {
     "policies": policies,
     "nested": nested,
     "compared": compared,
+    "far": far,
+    "worth": worth,
     "time": times,
     "commands": commands,
     "tables": tables,
 }
-FITS = ("policies", "nested", "compared", "time", "commands", "tables")
+FITS = ("tails", "far", "worth", "policies", "nested", "compared", "time", "commands", "tables")
 """Parts with tables of their own."""
 
 
@@ -816,6 +902,22 @@ def _about(name: str, cells: list[dict[str, Any]]) -> str:
             "see docs/reproduction.md):"
         )
     counts = [cell["repetitions"] for cell in cells if cell["repetitions"]]
+    if name == "tails":
+        return (
+            f"Where a few rows decide, {min(counts):,} times a figure: **what no interval knows**, a mean of "
+            "squares that hangs on rows which most samples do not have. Coverage of 95 % intervals:"
+        )
+    if name == "far":
+        return (
+            f"A target with 20 slopes of its own, {min(counts):,} to {max(counts):,} real fits a figure that "
+            "trained on its rows and held none back: how often the twins' 95 % intervals hold the returned "
+            "model's score, and its difference from uniform, on 10,000 test rows:"
+        )
+    if name == "worth":
+        return (
+            f"Advice about sources that are all alike, {min(counts):,} real fits a figure: how often "
+            "leave-one-out says of any of the three that it is to be kept or dropped:"
+        )
     if name == "compared":
         return (
             f"Differences from uniform of real fits, {min(counts):,} to {max(counts):,} per figure, by "

@@ -16,10 +16,10 @@ import polars as pl
 
 from mixtree.advice import Models
 from mixtree.data.labelscale import LabelScale
-from mixtree.data.sources import Problem, Rows
+from mixtree.data.sources import Problem, Rows, Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.experiments.tasks import tasks
-from mixtree.fitting import make_options, prepare
+from mixtree.fitting import fit, make_options, prepare
 from mixtree.judging import judge, judged
 from mixtree.metrics import LOG_LOSS, SQUARED_LOSS, Metric, class_names
 from mixtree.references import Extra
@@ -101,6 +101,10 @@ class Compared:
 
     covered: bool
     wrong: bool
+    scored: bool
+    """Whether the score's interval holds the returned model's own."""
+    off: float
+    """By how much the quoted score is better than that, in half widths of its interval."""
 
 
 def difference(
@@ -112,7 +116,8 @@ def difference(
     result = run(prepared.search, prepared.trainer, seed=seed, keep_predictions=True)
     if wanted is not None and result.node.phase != wanted:
         return None
-    found = judge(prepared, result).as_dict()["against"][0]
+    verdict = judge(prepared, result).as_dict()
+    found, score = verdict["against"][0], verdict["score"]
     assert problem.test is not None and found["name"] == "uniform"
     extra = Extra(prepared, result.budget, LabelScale())
     y, rows = problem.test.y, problem.test
@@ -125,7 +130,46 @@ def difference(
     )
     low, high, true = found["low"], found["high"], mine - uniform
     claims = low > 0.0 or high < 0.0
-    return Compared(low <= true <= high, claims and bool(np.sign(found["difference"]) != np.sign(true)))
+    held, half = score["low"] <= mine <= score["high"], (score["high"] - score["low"]) / 2.0
+    off = (metric.signed(mine) - metric.signed(score["value"])) / half
+    wrong = claims and bool(np.sign(found["difference"]) != np.sign(true))
+    return Compared(low <= true <= high, wrong, held, off)
+
+
+def of_its_own(seed: int, *, rows: int, classes: int) -> Problem:
+    """Sources and a target whose slopes have nothing in common."""
+    rng = np.random.default_rng(seed)
+    slopes = 3.0 / np.sqrt(20.0) * rng.standard_normal((4, 20))
+
+    def draw(place: int, count: int) -> Rows:
+        x = rng.standard_normal((count, 20))
+        logits = x @ slopes[place]
+        if not classes:
+            return Rows(x, logits + 0.5 * rng.standard_normal(count))
+        return Rows(x, (rng.random(count) < 1 / (1 + np.exp(-logits))).astype(np.int64))
+
+    sources = Sources(tuple("abc"), tuple(draw(place, 600) for place in range(3)), draw(3, rows), classes)
+    return Problem("of its own", sources, draw(3, TEST))
+
+
+def of_equals(rng: np.random.Generator, *, rows: int) -> Problem:
+    """Three sources and a target of one distribution, with test rows."""
+    slopes = np.array([1.0, -1.0, 0.5, 0.0, 0.5])
+
+    def draw(count: int) -> Rows:
+        x = rng.standard_normal((count, 5))
+        return Rows(x, (x @ slopes + rng.logistic(size=count) > 0).astype(np.int64))
+
+    return Problem("equals", Sources(tuple("abc"), tuple(draw(600) for _ in "abc"), draw(200), 2), draw(rows))
+
+
+def advises(problem: Problem, *, policy: str, seed: int) -> bool:
+    """Whether a verdict says of any source that it is to be kept or dropped."""
+    options = {"model": "linear", "budget": 400, "metric": "log-loss", "attribution": "loo"}
+    notes = fit(
+        problem.sources, test=problem.test, policy=policy, reference="none", seed=seed, **options
+    ).verdict.notes
+    return any(note.endswith((": keep it", ": drop it")) for note in notes)
 
 
 def _beside_truth(verdict: Verdict, metric: Metric, y: Any, predictions: Any) -> Quoted:
