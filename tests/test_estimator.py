@@ -325,3 +325,42 @@ def test_a_frame_of_numbers_with_missing_values_is_imputed_and_missing_labels_ar
         new.fit(frame, y, source=source, X_val=frame[:50], y_val=y[:50].astype(object).mask(y[:50].index < 2))
     with pytest.raises(DataError, match="y is missing in 3 of 200 rows"):
         new.fit(holes, y.astype(float).mask(y.index < 3), source=source)
+
+
+def test_what_fit_knows_the_estimator_knows(tmp_path):
+    problem = synthetic(rows=100, validation=60, test=1, seed=1).sources
+    given = {name: (rows.x, rows.y) for name, rows in zip(problem.names, problem.rows, strict=True)}
+    target = {
+        "X_val": problem.validation.x,
+        "y_val": problem.validation.y[:, None],
+    }  # as one column of a table
+    options = {"estimator": "linear", "budget": 60, "reference": "none"}
+    stored = {"storage": tmp_path / "s.db", "resume": True}
+    first = MixtureClassifier(**options, **stored).fit(given, **target)
+    again = MixtureClassifier(**options, **stored).fit(given, **target)
+    assert again.best_score_ == first.best_score_
+    never = MixtureClassifier(**options, use_target_rows="never").fit(given, **target)
+    assert not any(phase.startswith("target") for phase in never.spent_)
+    heavy = MixtureClassifier(**options, class_weight={1: 5.0}).fit(given, **target)
+    assert heavy.best_score_ != first.best_score_
+    for more, words in (
+        ({"class_weight": {"no": 1.0}}, "'no' is no class; they are 0, 1"),
+        ({"baselines": "uniform"}, "a tuple of names"),
+        ({"baselines": ("unheard",)}, "unheard"),
+        ({"use_target_rows": True}, "use_target_rows is one of"),
+    ):
+        with pytest.raises(InputError, match=words):
+            MixtureClassifier(**options, **more).fit(given, **target)
+    with pytest.raises(DataError, match="y_val needs its features"):
+        MixtureClassifier(**options).fit(given, y_val=target["y_val"])
+
+
+def test_frames_of_sources_are_matched_by_name():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=80), "b": rng.normal(size=80), "c": ["u", "v"] * 40})
+    y = (frame["a"] > 0).astype(int)
+    options = {"estimator": "linear", "budget": 60, "reference": "none"}
+    model = MixtureClassifier(**options).fit({"one": (frame, y), "two": (frame[["c", "b", "a"]], y)})
+    assert model.score(frame, y) > 0.8
+    with pytest.raises(DataError, match=r"the sources have different columns \('b'\)"):
+        MixtureClassifier(**options).fit({"one": (frame, y), "two": (frame[["c", "a"]], y)})

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
+import re
 import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
+from safetensors.numpy import save_file
 
 from mixtree.data.sources import Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.errors import DataError, InputError
 from mixtree.fitting import FitOptions, as_sources, choose, fit, make_options, prepare
 from mixtree.metrics import AbsentClassWarning
-from mixtree.study import run
+from mixtree.models import ModelOptions, make_trainer
+from mixtree.study import load, run
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +183,123 @@ def test_classes_are_counted_over_all_rows():
     x = np.zeros((3, 1))
     found = as_sources({"a": (x, np.array([0, 1, 0]))}, (x, np.array([0, 2, 1])), classes=None)
     assert found.classes == 3
-    assert as_sources({"a": (x, np.zeros(3))}, (x, np.ones(3)), classes=None).classes == 0
+    assert as_sources({"a": (x, np.full(3, 0.5))}, (x, np.ones(3)), classes=None).classes == 0
+    truths = np.array([True, False, True])
+    assert as_sources({"a": (x, truths)}, (x, truths), classes=None).classes == 2
+
+
+def test_labels_that_may_be_either_are_asked_about():
+    rng = np.random.default_rng(0)
+    x, prices = rng.normal(size=(300, 2)), rng.integers(80_000, 120_000, size=300)
+    with pytest.raises(DataError, match="whole numbers up to 11.*give classes=0 for a regression"):
+        as_sources({"a": (x, prices)}, (x, prices), classes=None)
+    assert as_sources({"a": (x, prices)}, (x, prices), classes=0).classes == 0
+    chances = rng.integers(2, size=300).astype(float)
+    with pytest.raises(DataError, match=r"0\.0 and 1\.0: give whole numbers"):
+        as_sources({"a": (x, chances)}, (x, chances), classes=None)
+    with pytest.raises(DataError, match="labels must be numbers, not text"):
+        as_sources({"a": (x, chances.astype(str))}, (x, chances), classes=None)
+    many = np.arange(300) % 60  # as many classes as that are fine if each has its rows
+    assert as_sources({"a": (x, many)}, (x, many), classes=None).classes == 60
+    with pytest.raises(DataError, match="a dictionary"):
+        as_sources([(x, many)], (x, many), classes=None)
+
+
+@pytest.mark.parametrize("library", [pd, pl])
+def test_columns_are_matched_by_name(library):
+    rng = np.random.default_rng(0)
+
+    def part(count, names="abc"):
+        x = rng.normal(size=(count, 3))
+        frame = library.DataFrame({name: x[:, "abc".index(name)] for name in names})
+        return frame, (x[:, 0] > 0).astype(int)
+
+    options = {"model": "linear", "budget": 100, "reference": "none", "use_target_rows": "never"}
+    fit_on = {"one": part(300, "cab"), "two": part(300, "bca")}
+    result = fit(fit_on, part(100), test=part(200, "cba"), **options)
+    assert result.verdict.score.value > 0.95
+    frame, labels = part(30)
+    other = library.DataFrame({"d": frame["a"], "b": frame["b"], "c": frame["c"]})
+    with pytest.raises(
+        DataError, match=r"source 'two' and the validation rows have different columns \('d', "
+    ):
+        fit({"one": part(30), "two": (other, labels)}, part(30), **options)
+
+
+def test_rows_may_have_weights_but_not_those_that_score(sources):
+    part, val = sources.rows[0], (sources.validation.x, sources.validation.y)
+    rows = {"a": (part.x, part.y), "b": (part.x, part.y, np.linspace(0.0, 2.0, len(part)))}
+    found = as_sources(rows, val, classes=2)
+    assert found.rows[0].weight is None and found.rows[1].weight.sum() == pytest.approx(len(part))
+    with pytest.raises(DataError, match="validation rows have no weights"):
+        as_sources(rows, (*val, np.ones(len(val[1]))), classes=2)
+
+
+def test_a_result_predicts_rows(sources):
+    for model in ("linear", "mlp", "lightgbm", "sklearn:SGDClassifier"):
+        result = fit(sources, model=model, budget=40, steps=10, reference="none", policy="uniform")
+        x, known = sources.validation.x, result.predictions[result.node.path]
+        np.testing.assert_allclose(result.predict(x), known, rtol=1e-5, atol=1e-7)
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(result.model)).predict(x), result.predict(x))
+        with pytest.raises(InputError, match="trained on rows of shape"):
+            result.predict(x[:, :1])
+    bare = replace(result, model=None)
+    with pytest.raises(InputError, match="use trainer.predict"):
+        bare.predict(x)
+
+
+def test_numbers_of_numpy_are_numbers(sources):
+    plain = fit(sources, model="linear", budget=40, seed=3, lr=0.1, reference="none")
+    numpys = fit(
+        sources, model="linear", budget=np.int64(40), seed=np.int64(3), lr=np.float64(0.1), reference="none"
+    )
+    assert numpys.value == plain.value
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"use_target_rows": False}, "use_target_rows is one of 'never', 'auto'; got False"),
+        ({"use_target_rows": "no"}, "use_target_rows is one of"),
+        ({"lr": "0.1"}, "the step size must be a number; got '0.1'"),
+        ({"init": 3}, "init takes a model's arrays"),
+        ({"init": "nowhere"}, "nowhere is no model folder"),
+        ({"class_weight": {7: 2.0}}, "class_weight: 7 is no class; they are 0 … 1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_words(sources, options, words):
+    with pytest.raises(InputError, match=re.escape(words)):
+        fit(sources, model="linear", budget=40, **options)
+
+
+def test_a_model_to_start_from_may_be_a_file(sources, tmp_path):
+    first = fit(sources, model="linear", budget=40, reference="none")
+    arrays = make_trainer("linear", sources, ModelOptions()).save(first.state)
+    save_file(arrays, tmp_path / "first.safetensors")
+    one, two = (
+        fit(sources, model="linear", budget=40, reference="none", init=init)
+        for init in (arrays, tmp_path / "first.safetensors")
+    )
+    assert one.value == two.value != first.value
+    (tmp_path / "text").write_text("no model")
+    with pytest.raises(InputError, match="is no safetensors file"):
+        fit(sources, model="linear", budget=40, init=tmp_path / "text")
+
+
+def test_classes_may_have_factors_of_their_own(sources):
+    by_name, listed, none = (
+        fit(sources, model="linear", budget=40, reference="none", policy="uniform", class_weight=given).value
+        for given in ({1: 3.0}, [1.0, 3.0], None)
+    )
+    assert by_name == listed != none
+
+
+def test_a_stored_result_has_its_verdict(sources, tmp_path):
+    place = tmp_path / "s.db"
+    result = fit(sources, model="linear", budget=40, storage=place, study="q")
+    again = load(place, "q")
+    assert again.verdict.as_dict() == result.verdict.as_dict()
+    assert again.verdict.sentence == result.verdict.sentence
 
 
 def test_passes_that_fit_the_budget_exactly_are_allowed(sources):

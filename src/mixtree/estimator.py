@@ -24,6 +24,7 @@ from mixtree.data.copies import without_copies
 from mixtree.data.frames import as_frame, is_missing
 from mixtree.data.labelscale import LabelScale
 from mixtree.data.preprocessing import Preprocessor
+from mixtree.data.readers import pick
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, InputError
 from mixtree.fitting import FitOptions, Prepared, prepare
@@ -63,9 +64,12 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         reference: str = "uniform",
         attribution: str | None = None,
         stop_early: bool = False,
+        use_target_rows: str | None = None,
+        class_weight: Any = None,
         validation_fraction: float = 0.2,
         storage: Any = None,
         study: str = "fit",
+        resume: bool = False,
         workers: int = 1,
         time_limit: float | None = None,
         random_state: Any = 0,
@@ -87,9 +91,12 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         self.reference = reference
         self.attribution = attribution
         self.stop_early = stop_early
+        self.use_target_rows = use_target_rows
+        self.class_weight = class_weight
         self.validation_fraction = validation_fraction
         self.storage = storage
         self.study = study
+        self.resume = resume
         self.workers = workers
         self.time_limit = time_limit
         self.random_state = random_state
@@ -117,6 +124,8 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         self._constant = self._single_label(labels)
         if self._constant is not None:
             return self._fit_constant()
+        if X_val is None and y_val is not None:
+            raise DataError("y_val needs its features: give X_val too")
         if X_val is None:
             train, held = self._split(labels, seed)
             validation = (_rows(X, held), labels[held])
@@ -125,7 +134,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             if y_val is None:
                 raise DataError("X_val needs its labels: give y_val too")
             _refuse_missing(y_val, "y_val", "leave those rows out")
-            validation = (self._read_more(X_val), self._encode(np.asarray(y_val)))
+            validation = (self._read_more(X_val), self._encode(_one_column(y_val)))
         self._fit_scaling(X)
         names = dict.fromkeys(groups.tolist())
         sources = self._sources(X, labels, groups, validation, tuple(names if in_order else sorted(names)))
@@ -151,10 +160,17 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             reference=self.reference,  # type: ignore[arg-type]
             attribution=self.attribution,  # type: ignore[arg-type]
             stop_early=self.stop_early,
+            use_target_rows=self.use_target_rows,  # type: ignore[arg-type]
+            class_weight=self._class_weights(),
         )
         sources, _, copies = without_copies(sources, None)
         with class_names(self._class_names()):
             prepared = prepare(sources, options)  # warns of classes that the validation rows lack
+        baselines: Any = self.baselines
+        if isinstance(baselines, str):
+            raise InputError(f"baselines is a tuple of names; got the text {baselines!r}")
+        for name in self.baselines:  # one that nobody knows fails here, before any training
+            make_search(name, prepared.setting)
         with class_names(self._class_names(), told=True):
             self._run(prepared, copies, stand_in=stand_in)
 
@@ -168,6 +184,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
                 seed=seed,
                 storage=place,
                 study=self.study,
+                resume=self.resume,
                 objective=prepared.objective,
                 workers=self.workers,
                 time_limit=self.time_limit,
@@ -217,7 +234,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         trainer: Any = make_trainer(
             self.estimator,
             training_sources(name, setting),
-            ModelOptions(lr=self.lr, batch_size=prepared.chosen.batch_size),
+            prepared.model,
         )
         result = run(make_search(name, setting), trainer, seed=prepared.options.seed, time_limit=left)
         if result.reason != FINISHED:
@@ -335,6 +352,18 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _class_names(self) -> list[Any]:
         return []
+
+    def _class_weights(self) -> Any:
+        """By the numbers of the classes; users name them as their labels are."""
+        if not isinstance(self.class_weight, Mapping):
+            return self.class_weight
+        names = self._class_names()
+        unknown = [label for label in self.class_weight if label not in names]
+        if unknown:
+            raise InputError(
+                f"class_weight: {unknown[0]!r} is no class; they are {', '.join(map(repr, names))}"
+            )
+        return {names.index(label): weight for label, weight in self.class_weight.items()}
 
     def _class_count(self) -> int:
         return len(self._class_names())
@@ -487,6 +516,12 @@ def _refuse_missing(values: Any, name: str, remedy: str) -> None:
         raise DataError(f"{name} is missing in {missing} of {len(values)} rows: {remedy}")
 
 
+def _one_column(y: Any) -> NDArray[Any]:
+    """Labels as one row of values; a table of one column is no more than that."""
+    labels = np.asarray(y)
+    return labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+
+
 def _is_number(kind: Any) -> bool:
     numeric = getattr(kind, "is_numeric", None)
     if numeric is not None and callable(numeric):
@@ -512,7 +547,12 @@ def _stack(parts: list[Any]) -> Any:
     if hasattr(parts[0], "columns"):
         import polars as pl
 
-        return pl.concat([as_frame(part) for part in parts], how="vertical_relaxed")
+        frames = [as_frame(part) for part in parts]
+        columns = frames[0].columns
+        for frame in frames[1:]:
+            if odd := sorted(set(frame.columns) ^ set(columns)):
+                raise DataError(f"the sources have different columns ({', '.join(map(repr, odd[:5]))})")
+        return pl.concat([pick(frame, columns) for frame in frames], how="vertical_relaxed")
     if any(hasattr(part, "tocsr") for part in parts):
         from scipy import sparse
 

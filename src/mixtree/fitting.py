@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from mixtree.algorithms import Setting, make_search, training_sources
 from mixtree.data.copies import without_copies
+from mixtree.data.labels import MOST_CLASSES
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, InputError
 from mixtree.events import Listener
 from mixtree.metrics import Metric, as_metric, check_metric, class_names, default_metric
-from mixtree.models import ModelOptions, make_trainer
+from mixtree.models import ModelOptions, Predictor, make_trainer
 from mixtree.policies import AutoOptions
 from mixtree.search import Search
 from mixtree.seeds import check_seed
@@ -36,6 +37,7 @@ TREE_OPTIONS = (
     "steps", "nu", "rho", "optimism", "returns", "width", "minimum", "maximum", "max_passes", "stop_early"
 )  # fmt: skip
 """Options that only a tree search knows."""
+_FEW_EACH = 4  # rows of a label, on average, below which many labels are hardly classes
 _KEPT = 2e7  # predictions of all nodes together that are kept for the verdict: some 160 MB
 
 
@@ -62,9 +64,11 @@ class FitOptions:
     maximum: Mapping[str, float] = field(default_factory=dict)
     max_passes: float | None = None
     """How often a model may read a source's rows at the most: a cap on the weights of small sources."""
-    class_weight: str | None = None
+    class_weight: Any = None
+    """``balanced``, or factors by class."""
     use_target_rows: Literal["never", "auto"] | None = None
-    init: Mapping[str, Any] | None = None
+    init: Mapping[str, Any] | str | FilePath | None = None
+    """Arrays of a model to start from, or where they are: a safetensors file, or a model folder."""
     seed: int = 0
     stop_early: bool = False
     """End a tree search once what it can still gain is below the noise of its values."""
@@ -75,6 +79,12 @@ class FitOptions:
     reference: Literal["uniform", "all", "none"] = "uniform"
     attribution: Literal["loo", "shapley"] | None = None
     """What each source is worth, by leaving it out; trained outside the budget."""
+
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            if isinstance(value, np.generic):  # of a grid that numpy made
+                object.__setattr__(self, name, value.item())
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -95,6 +105,8 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
         value = getattr(options, name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise InputError(f"{name.replace('_', ' ')} must be a whole number of at least 1; got {value!r}")
+    if options.lr is not None and not isinstance(options.lr, int | float):
+        raise InputError(f"the step size must be a number; got {options.lr!r}")
     check_seed(options.seed)
     rows, notes = int(sources.sizes.sum()), []
     batch_size = options.batch_size or int(min(50, max(1, rows // 10)))
@@ -155,9 +167,14 @@ def fit(
 
     ``sources`` is ``{name: (x, y)}`` with ``val`` = (x, y), or a Sources. ``options`` are the fields of
     FitOptions: model, policy, metric, objective, budget, steps, unit, batch_size, lr, nu, rho, optimism,
-    returns, minimum, maximum, max_passes, class_weight, init, seed, stop_early; and those of the verdict (see
-    docs/verdict.md): holdout, nested, reference, attribution. ``test`` rows, if given, only score. What
-    ``time_limit`` (seconds) leaves is for the references.
+    returns, width, minimum, maximum, max_passes, class_weight, use_target_rows, init, seed, stop_early; and
+    those of the verdict (see docs/verdict.md): holdout, nested, reference, attribution. ``test`` rows, if
+    given, only score. What ``time_limit`` (seconds) leaves is for the references.
+
+    Labels that are whole numbers are classes 0, 1, …; other numbers are a regression (``classes`` says how
+    many classes there are, 0 for a regression). Features and labels are taken as they are: bring them to
+    about size 1, or use MixtureClassifier and MixtureRegressor, which do it. Columns of DataFrames are
+    matched by name. Rows may have weights, (x, y, weight). ``result.predict(x)`` predicts further rows.
 
     >>> from mixtree.data.synthetic import synthetic
     >>> result = fit(synthetic(rows=200).sources, model="linear", budget=60, steps=5)
@@ -170,7 +187,7 @@ def fit(
     from mixtree.references import TimeLimit
 
     data = as_sources(sources, val, classes=classes)
-    data, judges, told = without_copies(data, None if test is None else as_rows(test, data))
+    data, judges, told = without_copies(data, None if test is None else as_rows(test, data, like=val))
     prepared = prepare(data, make_options(**options), test=judges)
     started = time.monotonic()
     # Preparing has told which classes have no validation rows; that parts of those lack them too is no news.
@@ -189,7 +206,8 @@ def fit(
             keep_predictions=prepared.keep_predictions,
         )
         limit = TimeLimit.after(result, started, time_limit)
-        return judged(prepared, result, storage=place, listeners=listeners, limit=limit, warnings=told)
+        result = judged(prepared, result, storage=place, listeners=listeners, limit=limit, warnings=told)
+    return replace(result, model=Predictor.of(prepared.options.model, prepared.trainer, result.state, data))
 
 
 def make_options(**options: Any) -> FitOptions:
@@ -256,7 +274,10 @@ def prepare(sources: Sources, options: FitOptions, *, test: Rows | None = None) 
     if options.stop_early:
         search = stop_early(search)
     model = ModelOptions(
-        lr=options.lr, batch_size=chosen.batch_size, class_weight=options.class_weight, init=options.init
+        lr=options.lr,
+        batch_size=chosen.batch_size,
+        class_weight=options.class_weight,
+        init=_arrays(options.init),
     )
     trainer = make_trainer(options.model, training_sources(policy, setting), model)
     return Prepared(
@@ -272,6 +293,20 @@ def prepare(sources: Sources, options: FitOptions, *, test: Rows | None = None) 
         setting,
         model,
     )
+
+
+def _arrays(init: Any) -> Mapping[str, Any] | None:
+    """The arrays of a model to start from: as they are, or those in a file or a model folder."""
+    if init is None or isinstance(init, Mapping):
+        return init
+    if not isinstance(init, str | FilePath):
+        raise InputError(
+            f"init takes a model's arrays (trainer.save(state)), a safetensors file or a model folder; got "
+            f"{type(init).__name__}"
+        )
+    from mixtree.modelfolder import read_weights
+
+    return read_weights(FilePath(init))
 
 
 def chooses(policy: str) -> bool:
@@ -317,10 +352,11 @@ def _check_judging(sources: Sources, options: FitOptions, *, tested: bool) -> No
     for name, known in (
         ("reference", ("uniform", "all", "none")),
         ("attribution", ("loo", "shapley", None)),
+        ("use_target_rows", ("never", "auto", None)),
     ):
         value = getattr(options, name)
         if value not in known:
-            words = ", ".join(each for each in known if each)
+            words = ", ".join(repr(each) for each in known if each)
             raise InputError(f"{name} is one of {words}; got {value!r}")
     if not isinstance(options.nested, bool | np.bool_):
         raise InputError(f"nested is True or False; got {options.nested!r}")
@@ -395,20 +431,40 @@ def as_sources(
     """Sources from what a user has; labels of a classification are whole numbers from 0."""
     if isinstance(sources, Sources):
         return sources
+    if not isinstance(sources, Mapping):
+        raise DataError(f"sources are a dictionary {{name: (x, y)}}; got {type(sources).__name__}")
     if val is None:
         raise DataError("validation rows of the target are missing: give val=(x, y)")
-    if classes is None:
-        labels = [
-            np.asarray(part.y if isinstance(part, Rows) else part[1]) for part in (*sources.values(), val)
-        ]
-        whole = all(np.issubdtype(each.dtype, np.integer) for each in labels)
-        classes = int(max(each.max(initial=0) for each in labels)) + 1 if whole else 0
-    return Sources.from_dict(sources, val, classes=classes)
+    given = Sources.from_dict(sources, val, classes=None)
+    if classes is not None:
+        return replace(given, classes=classes)
+    return replace(given, classes=_classes([part.y for part in (*given.rows, given.validation)]))
 
 
-def as_rows(part: tuple[Any, Any] | Rows, sources: Sources) -> Rows:
-    """Further rows of the target, checked against the sources."""
-    held = Sources.from_dict({"test": part}, sources.validation, classes=sources.classes)
+def _classes(labels: Sequence[NDArray[Any]]) -> int:
+    """How many classes whole numbers are, 0 for a regression; refuses what may be either."""
+    if not all(np.issubdtype(each.dtype, np.integer) for each in labels):
+        kinds = np.unique(np.concatenate([np.unique(each) for each in labels]))
+        if len(kinds) <= 2 and np.isin(kinds, (0.0, 1.0)).all():
+            raise DataError(
+                "the labels are the numbers 0.0 and 1.0: give whole numbers (y.astype(int)) if they are "
+                "classes, or classes=0 for a regression"
+            )
+        return 0
+    most, rows = int(max(each.max(initial=0) for each in labels)), sum(map(len, labels))
+    different = len(np.unique(np.concatenate([np.unique(each) for each in labels])))
+    if different > MOST_CLASSES and (most > 2 * different or _FEW_EACH * different > rows):
+        raise DataError(
+            f"the labels are whole numbers up to {most:,} with {different:,} different values: give "
+            "classes=0 for a regression, or number the classes 0, 1, … and say how many they are (classes=…)"
+        )
+    return most + 1
+
+
+def as_rows(part: tuple[Any, Any] | Rows, sources: Sources, *, like: Any = None) -> Rows:
+    """Further rows of the target, checked against the sources; ``like`` has their columns' names."""
+    named = like if like is not None and not isinstance(like, Rows) else sources.validation
+    held = Sources.from_dict({"test": part}, named, classes=sources.classes)
     return held.rows[0]
 
 

@@ -38,12 +38,9 @@ from mixtree.verdict import (
 )
 from mixtree.verdict.intervals import FEW, is_area, is_error, is_share
 from mixtree.verdict.target import about_target
-from mixtree.verdict.words import VALIDATION, number
+from mixtree.verdict.words import EVENT, VALIDATION, number
 
 Floats = NDArray[np.float64]
-
-EVENT = "verdict"
-"""The kind of a study's event that holds its verdict as JSON."""
 
 _RARE = 10  # rows of a class below which a score deserves a warning
 _UNIFORM = 0.02  # weights nearer to 1/K than this are shown as the same

@@ -354,6 +354,11 @@ class Loop(Generic[State]):
         return evaluations
 
     def _value(self, measured: Evaluation) -> Evaluation:
+        if not isinstance(measured, Evaluation):
+            raise SearchError(
+                f"the trainer's evaluate gave a {type(measured).__name__} for a model: give "
+                "mixtree.Evaluation(value, standard_error, predictions)"
+            )
         evaluation = measured
         if not isfinite(measured.value):
             evaluation = replace(measured, value=inf)

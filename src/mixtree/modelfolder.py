@@ -123,7 +123,12 @@ def read_about(folder: FilePath) -> dict[str, Any]:
 
 
 def read_weights(folder: FilePath) -> dict[str, NDArray[Any]]:
-    """The arrays of a model folder."""
+    """The arrays of a model folder, or of a safetensors file."""
+    if folder.is_file():
+        try:
+            return dict(load_file(folder))
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"{folder} is no safetensors file: {error}") from error
     try:
         arrays: dict[str, NDArray[Any]] = load_file(folder / WEIGHTS)
     except (FileNotFoundError, NotADirectoryError) as error:

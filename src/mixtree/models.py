@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from mixtree.data.sources import Sources
+from mixtree.data.sources import Rows, Sources
 from mixtree.errors import InputError
 from mixtree.trainer import Trainer
 
@@ -22,9 +23,40 @@ class ModelOptions:
 
     lr: float | None = None
     batch_size: int = 50
-    class_weight: str | None = None
+    class_weight: Any = None
+    """``balanced``, or a factor per class: a sequence, or a mapping in which the others have 1."""
     init: Mapping[str, Any] | None = None
     """Arrays of a model to start from."""
+
+
+class Predictor:
+    """A trained model that predicts further rows; it holds no training rows and is loaded when first used."""
+
+    def __init__(self, model: Any, arrays: Mapping[str, Any], like: Sources) -> None:
+        self._model, self._arrays, self._names, self._classes = model, arrays, like.names, like.classes
+        self._sparse, self._shape = hasattr(like.validation.x, "tocsr"), tuple(like.validation.x.shape[1:])
+        self._loaded: tuple[Any, Any] | None = None
+
+    @classmethod
+    def of(cls, model: Any, trainer: Any, state: Any, like: Sources) -> Predictor | None:
+        """Of a trainer's model of rows like these; None where it cannot predict."""
+        return cls(model, trainer.save(state), like) if hasattr(trainer, "predict") else None
+
+    def predict(self, x: Any) -> Any:
+        """Class probabilities (n, classes), or numbers (n,), of rows of the same columns."""
+        rows: Any = x.tocsr() if hasattr(x, "tocsr") else np.asarray(x)
+        if rows.ndim < 2 or tuple(rows.shape[1:]) != self._shape:
+            raise InputError(f"the model was trained on rows of shape {self._shape}; got {rows.shape}")
+        if self._loaded is None:
+            one = csr_array((1, *self._shape)) if self._sparse else np.zeros((1, *self._shape))
+            row = Rows(one, np.zeros(1, dtype=np.int64 if self._classes else np.float64))
+            blank = Sources(self._names, (row,) * len(self._names), row, self._classes)
+            trainer: Any = make_trainer(self._model, blank, ModelOptions())
+            self._loaded = trainer, trainer.load(dict(self._arrays))
+        trainer, state = self._loaded
+        if self._sparse and not hasattr(rows, "tocsr"):
+            rows = csr_array(rows)
+        return trainer.predict(state, rows.toarray() if hasattr(rows, "tocsr") and not self._sparse else rows)
 
 
 def make_trainer(model: Any, sources: Sources, options: ModelOptions) -> Trainer[Any]:
@@ -52,7 +84,7 @@ def _by_name(name: str, sources: Sources, options: ModelOptions) -> Trainer[Any]
             hidden=(128, 128, 128) if name == "mlp" else (),
             lr=DEFAULT_LR[name] if options.lr is None else options.lr,
             batch_size=options.batch_size,
-            class_weight=options.class_weight,
+            class_weight=_class_weight(options, sources),
             init=options.init,
         )
     if name in ("lightgbm", "xgboost"):
@@ -120,7 +152,9 @@ def _torch(factory: Any, sources: Sources, options: ModelOptions) -> Trainer[Any
         _sized(factory, sources),
         optimizer=partial(torch.optim.SGD, lr=lr),
         batch_size=options.batch_size,
-        class_weight=None if options.class_weight is None else _balanced(sources),
+        class_weight=_balanced(sources)
+        if options.class_weight == "balanced"
+        else _class_weight(options, sources),
         init=options.init,
     )
 
@@ -144,6 +178,16 @@ def _sized(factory: Any, sources: Sources) -> Any:
         f"a function that makes a torch module takes nothing, or the numbers of features "
         f"({sources.features}) and outputs ({max(1, sources.classes)}); this one needs {', '.join(needed)}"
     )
+
+
+def _class_weight(options: ModelOptions, sources: Sources) -> Any:
+    given = options.class_weight
+    if not isinstance(given, Mapping):
+        return given
+    unknown = [label for label in given if label not in range(sources.classes)]
+    if unknown:
+        raise InputError(f"class_weight: {unknown[0]!r} is no class; they are 0 … {sources.classes - 1}")
+    return [float(given.get(label, 1.0)) for label in range(sources.classes)]
 
 
 def _balanced(sources: Sources) -> list[float]:

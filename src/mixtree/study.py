@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -60,11 +61,19 @@ class Result(Generic[State]):
     """What the policy decided on its way, in words."""
     verdict: Verdict | None = None
     """How sure it is, and compared with what; of a fit, not of a bare run."""
+    model: Any = field(default=None, repr=False)
+    """What predicts further rows; of a fit, not of a bare run."""
 
     @property
     def mixture(self) -> Mixture:
         """The weights in the order of the sources."""
         return np.array(list(self.weights.values()))
+
+    def predict(self, x: Any) -> NDArray[Any]:
+        """What the returned model of a fit predicts for rows: class probabilities, or numbers."""
+        if self.model is None:
+            raise InputError("this result has no model to predict with: use trainer.predict(result.state, x)")
+        return np.asarray(self.model.predict(x))
 
     @property
     def unspent(self) -> int:
@@ -133,6 +142,10 @@ def _finish(loop: Loop[State], *, resume: bool) -> Result[State]:
     with _held(loop, resume=resume):
         reason = loop.run()
         node = search.best()
+        if node is None:
+            raise InputError(
+                f"{type(search).__name__} asked for nothing and returns nothing: no model to give"
+            )
         return Result(
             study=record.name,
             weights=reported(loop.record, loop.tree, node),
@@ -209,7 +222,15 @@ def _load(place: Storage, study: str, trainer: Trainer[Any] | None) -> Result[An
         state=arrays if trainer is None else trainer.load(arrays),
         warnings=tuple(each.message for each in place.events(study) if each.kind == "warning"),
         predictions=_predictions(place, study),
+        verdict=_verdict(place, study),
     )
+
+
+def _verdict(storage: Storage, study: str) -> Verdict | None:
+    from mixtree.verdict.words import EVENT, Verdict
+
+    texts = [each.message for each in storage.events(study) if each.kind == EVENT]
+    return Verdict.from_dict(json.loads(texts[-1])) if texts else None
 
 
 def stored_tree(storage: Storage, study: str) -> Tree:

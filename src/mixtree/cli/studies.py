@@ -114,7 +114,8 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
 
     from mixtree.certificate import certificate_of
     from mixtree.cli.reports import four_digits, mixture_words, print_verdict
-    from mixtree.judging import EVENT, stored_verdict
+    from mixtree.judging import stored_verdict
+    from mixtree.verdict.words import EVENT
 
     with closing(open_existing(url)) as storage:
         record = pick(storage, study)

@@ -61,14 +61,19 @@ class Sources:
 
     @classmethod
     def from_dict(
-        cls, rows: Mapping[str, tuple[Any, Any] | Rows], validation: tuple[Any, Any] | Rows, *, classes: int
+        cls, rows: Mapping[str, Any], validation: tuple[Any, Any] | Rows, *, classes: int | None
     ) -> Sources:
-        """Sources from ``{name: (x, y)}`` and validation ``(x, y)``."""
+        """Sources from ``{name: (x, y)}`` or ``{name: (x, y, weight)}`` and validation ``(x, y)``.
+
+        Columns of DataFrames are put in the order of the validation rows', by their names. Without
+        ``classes`` labels are checked no further than that of a regression.
+        """
+        columns = _columns(validation)
         return cls(
             tuple(rows),
-            tuple(_as_rows(part, f"source {name!r}") for name, part in rows.items()),
-            _as_rows(validation, "validation"),
-            classes,
+            tuple(_as_rows(part, f"source {name!r}", columns) for name, part in rows.items()),
+            _as_rows(validation, "validation", columns),
+            classes or 0,
         )
 
     @classmethod
@@ -109,16 +114,39 @@ class Problem:
     alpha: Mixture | None = None
 
 
-def _as_rows(part: tuple[Any, Any] | Rows, where: str) -> Rows:
+def _columns(part: Any) -> list[str] | None:
+    """The names of a DataFrame's columns; None of what has none."""
+    x = part.x if isinstance(part, Rows) else part[0] if isinstance(part, tuple | list) and part else None
+    found = getattr(x, "columns", None)
+    return None if found is None else list(found)
+
+
+def _as_rows(part: Any, where: str, columns: list[str] | None) -> Rows:
+    given = part
     if isinstance(part, Rows):
-        return part
-    if not (isinstance(part, tuple | list) and len(part) == 2):
+        given = (part.x, part.y) if part.weight is None else (part.x, part.y, part.weight)
+    if not (isinstance(given, tuple | list) and len(given) in (2, 3)):
         raise DataError(f"{where}: give (x, y), features and labels; got {type(part).__name__}")
-    x, y = part
+    x, y = given[0], np.asarray(given[1])
+    own = _columns(given)
+    if own is not None and columns is not None and own != columns:
+        if sorted(map(str, own)) != sorted(map(str, columns)) or len(set(own)) != len(own):
+            odd = [each for each in (*own, *columns) if each not in own or each not in columns]
+            raise DataError(
+                f"{where} and the validation rows have different columns ({', '.join(map(repr, odd[:5]))}): "
+                "they must have the same names"
+            )
+        x = x[columns]
     try:
-        return Rows(x.tocsr() if hasattr(x, "tocsr") else np.asarray(x), np.asarray(y))
+        table = x.tocsr() if hasattr(x, "tocsr") else np.asarray(x)
+        weight = None if len(given) == 2 else np.asarray(given[2], dtype=np.float64)
     except ValueError as error:  # rows of different lengths
         raise DataError(f"{where}: features must be a table (rows × columns): {error}") from error
+    if y.dtype == np.bool_:
+        y = y.astype(np.int64)
+    if weight is not None and where == "validation":
+        raise DataError("validation rows have no weights: they count alike in every score")
+    return Rows(table, y, weight)
 
 
 def _check(sources: Sources) -> None:
@@ -199,4 +227,10 @@ def _check_rows(part: Rows, where: str, *, shape: tuple[int, ...], classes: int)
                 f"{where}: class labels must lie in 0 … {classes - 1}; found {part.y.min()} … {part.y.max()}"
             )
     elif not np.issubdtype(part.y.dtype, np.number) or not np.all(np.isfinite(part.y)):
+        kind = part.y.dtype
+        if kind.kind in "OSU":
+            raise DataError(
+                f"{where}: labels must be numbers, not text: number the classes 0, 1, …, or use "
+                "MixtureClassifier, which does it"
+            )
         raise DataError(f"{where}: regression targets must be finite numbers")

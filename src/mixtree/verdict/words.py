@@ -20,6 +20,8 @@ _ONCE = (
     "every model that is compared was trained once: the intervals speak of other rows, not of another seed, "
     "by which small differences may turn round"
 )
+EVENT = "verdict"
+"""The kind of a study's event that holds its verdict as JSON."""
 VALIDATION = "validation"
 """The reference that trains on the target's rows alone."""
 
@@ -80,6 +82,42 @@ class Verdict:
             "of": self.of or "the returned model",
             "optimistic": None if score is None or not isfinite(score.value) else score.optimistic,
         }
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> Verdict:
+        """The verdict of its plain data, which does not hold how an interval or a test was computed."""
+        value, low, high = (_from_plain(told["score"][name]) for name in ("value", "low", "high"))
+        rows, better = int(told["score"]["rows"]), bool(told.get("higher_is_better", True))
+        score = ScoreInterval(value, low, high, rows, "", bool(told.get("optimistic")))
+        p, inside = told["hull"]["p"], told["hull"]["inside"]
+        hull = HullTest(_from_plain(p), inside, float("nan"), 0, 0, None, "", 0, None)
+        of = told.get("of", "")
+        return cls(
+            sentence=told["sentence"],
+            metric=told.get("metric", ""),
+            score=score if rows else None,
+            differences=tuple((each["name"], _as_difference(each, rows, better)) for each in told["against"]),
+            hull=None if p is None else hull,
+            mixture={
+                name: Weight(*(_from_plain(each[key]) for key in ("weight", "low", "high")))
+                for name, each in told["mixture"].items()
+            },
+            queries=int(told["queries"]),
+            notes=tuple(told["notes"]),
+            reference_spent=dict(told.get("reference_spent", {})),
+            warnings=tuple(told.get("warnings", ())),
+            higher_is_better=better,
+            of="" if of == "the returned model" else of,
+        )
+
+
+def _from_plain(number: float | None) -> float:
+    return float("nan") if number is None else float(number)
+
+
+def _as_difference(row: Mapping[str, Any], rows: int, higher_is_better: bool) -> Difference:
+    value, low, high, p = (_from_plain(row[key]) for key in ("difference", "low", "high", "p"))
+    return Difference(value, low, high, p, rows, "", higher_is_better)
 
 
 def make_verdict(
