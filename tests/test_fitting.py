@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from lightgbm import LGBMClassifier
 from safetensors.numpy import save_file
 
 from mixtree.data.sources import Sources
@@ -259,7 +260,7 @@ def test_numbers_of_numpy_are_numbers(sources):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"use_target_rows": False}, "use_target_rows is one of 'never', 'auto'; got False"),
+        ({"use_target_rows": False}, "use_target_rows is one of never, auto; got False"),
         ({"use_target_rows": "no"}, "use_target_rows is one of"),
         ({"lr": "0.1"}, "the step size must be a number; got '0.1'"),
         ({"init": 3}, "init takes a model's arrays"),
@@ -326,3 +327,11 @@ def test_classes_without_validation_rows_are_told_once() -> None:
     absent = [str(each.message) for each in told if each.category is AbsentClassWarning]
     assert len(absent) == 1 and f"among the {len(kept)} labels" in absent[0]
     assert result.verdict is not None
+
+
+def test_boosting_makes_as_many_trees_as_it_does_by_default(sources):
+    for model, trees in (("lightgbm", 100), ("xgboost", 100), (LGBMClassifier(n_estimators=70), 70)):
+        chosen = choose(FitOptions(model=model), sources)
+        assert chosen.budget == trees
+        assert f"budget {trees} trees, a step each (as many as the library makes by default)" in chosen.notes
+    assert choose(FitOptions(model="lightgbm", budget=30), sources).budget == 30

@@ -19,7 +19,7 @@ from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, InputError
 from mixtree.events import Listener
 from mixtree.metrics import Metric, as_metric, check_metric, class_names, default_metric
-from mixtree.models import ModelOptions, Predictor, make_trainer
+from mixtree.models import ModelOptions, Predictor, make_trainer, usual_budget
 from mixtree.policies import AutoOptions
 from mixtree.search import Search
 from mixtree.seeds import check_seed
@@ -112,7 +112,11 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
     batch_size = options.batch_size or int(min(50, max(1, rows // 10)))
     per = batch_size if options.unit == "samples" else 1
     budget = options.budget and math.ceil(options.budget / per)
-    if not budget:
+    if not budget and (trees := usual_budget(options.model)):
+        # A step is a tree, on a sample of all rows: passes over the rows say nothing of how many are enough.
+        budget = trees
+        notes.append(f"budget {budget:,} trees, a step each (as many as the library makes by default)")
+    elif not budget:
         # About ten passes over all rows: enough to train, little enough to wait for.
         # With huge batches 600 steps are not few: no more than many passes.
         least = int(np.clip(MANY_PASSES * rows // batch_size, 60, 600))
@@ -356,7 +360,7 @@ def _check_judging(sources: Sources, options: FitOptions, *, tested: bool) -> No
     ):
         value = getattr(options, name)
         if value not in known:
-            words = ", ".join(repr(each) for each in known if each)
+            words = ", ".join(each for each in known if each)
             raise InputError(f"{name} is one of {words}; got {value!r}")
     if not isinstance(options.nested, bool | np.bool_):
         raise InputError(f"nested is True or False; got {options.nested!r}")

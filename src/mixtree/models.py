@@ -14,6 +14,8 @@ from mixtree.errors import InputError
 from mixtree.trainer import Trainer
 
 NAMES = ("mlp", "linear", "lightgbm", "xgboost", "sklearn:NAME")
+TREES = 100
+"""Of LightGBM and XGBoost, by their own default."""
 DEFAULT_LR = {"mlp": 0.1, "linear": 0.1, "lightgbm": 0.1, "xgboost": 0.3}
 
 
@@ -27,6 +29,16 @@ class ModelOptions:
     """``balanced``, or a factor per class: a sequence, or a mapping in which the others have 1."""
     init: Mapping[str, Any] | None = None
     """Arrays of a model to start from."""
+
+
+def usual_budget(model: Any) -> int | None:
+    """How many trees a boosting library makes unless told, a step each; None of other models."""
+    if isinstance(model, str):
+        return TREES if model in ("lightgbm", "xgboost") else None
+    if type(model).__module__.split(".")[0] not in ("lightgbm", "xgboost"):
+        return None
+    given: int | None = model.get_params().get("n_estimators")
+    return given or TREES
 
 
 class Predictor:
