@@ -346,7 +346,7 @@ def _score_bounds(
     bounds = of_mean(column, rng)
     if (more := _more_rows(metric, labels, [predictions], [column])) is not None:
         bounds = _union(bounds, _students(np.append(column, [more[0]] * _IMAGINED)))
-    if (mistake := _one_more_mistake(metric, labels, predictions, column)) is not None:
+    if (mistake := _one_more_mistake(metric, labels, [predictions], [column])) is not None:
         bounds = _union(bounds, _students(np.append(column, mistake)))
     if _is_root(metric):
         return "root of Student's t and bootstrap-t", lambda alpha: _root(bounds(alpha))
@@ -380,22 +380,26 @@ def _more_rows(
 
 
 def _one_more_mistake(
-    metric: Metric, labels: NDArray[Any], predictions: NDArray[Any], column: Floats
+    metric: Metric, labels: NDArray[Any], stacks: Sequence[NDArray[Any]], columns: Sequence[Floats]
 ) -> float | None:
     """What a model may be expected to lose on one more row that it gets wrong; None if it has enough of them.
 
     A log-loss hangs on how many those are. What they lose is known from their own losses, and from what the
-    others would lose if they were of the class that is the second to come to the model's mind.
+    others would lose if they were of the class that is the second to come to the model's mind. Of two models:
+    by how much such a row sets them apart, to either side.
     """
-    if metric.contributions is not LOG_LOSS.contributions:
+    if metric.contributions is not LOG_LOSS.contributions or stacks[0].shape[1] < 2:
         return None
-    wrong = predictions.argmax(axis=1) != labels
+    wrong = np.any([each.argmax(axis=1) != labels for each in stacks], axis=0)
     count = int(wrong.sum())
-    if count >= _RARE or predictions.shape[1] < 2:
+    if count >= _RARE:
         return None
-    second = np.partition(predictions[~wrong], -2, axis=1)[:, -2]
-    turned = float(-np.log(np.maximum(second, _IMPOSSIBLE)).mean()) if len(second) else 0.0
-    return (float(column[wrong].sum()) + turned) / (count + 1)
+    second = [np.partition(each[~wrong], -2, axis=1)[:, -2] for each in stacks]
+    turned = [-np.log(np.maximum(each, _IMPOSSIBLE)) for each in second]
+    lost, would = (
+        parts[0] if len(parts) == 1 else np.abs(parts[0] - parts[1]) for parts in (columns, turned)
+    )
+    return float(lost[wrong].sum() + (would.mean() if len(would) else 0.0)) / (count + 1)
 
 
 def _students(column: Floats) -> Bounds:
@@ -453,6 +457,9 @@ def _gap_bounds(
         bounds = of_mean(one - two, rng, size=float(max(np.abs(one).max(), np.abs(two).max())))
         if (more := _more_rows(metric, labels, pair, (one, two))) is not None:
             bounds = _union(bounds, _students(np.append(one - two, [more[0] - more[1]] * _IMAGINED)))
+        if (apart := _one_more_mistake(metric, labels, pair, (one, two))) is not None:
+            for either in (apart, -apart):
+                bounds = _union(bounds, _students(np.append(one - two, either)))
     if bounds(0.5)[0] == bounds(0.5)[1] != 0.0:
         # One and the same difference on every row: a sign test is all there is.
         return "sign test", bounds, 0.5 ** (len(labels) - 1)
