@@ -388,7 +388,8 @@ def test_a_users_function_is_a_metric():
 
     y, stack = make(2)
     with pytest.raises(
-        InputError, match=r"'brier' does not say its direction: use as_metric\(brier, classes=2"
+        InputError,
+        match=r"'brier' does not say its direction: use mixtree.metrics.as_metric\(brier, classes=2",
     ):
         as_metric(brier, classes=2)
     metric = as_metric(brier, classes=2, higher_is_better=False)

@@ -46,7 +46,7 @@ _RARE = 10  # rows of a class below which a score deserves a warning
 _UNIFORM = 0.02  # weights nearer to 1/K than this are shown as the same
 _ALL = 0.98  # a weight from which a mixture is one source
 _LONG = 0.5  # of the budget: a model that was trained for less is another one for that alone
-_FEW_ROWS = 10  # that are half of a loss
+_FEW_OF = 16  # one in so many rows being half of a loss is few: squares of normal errors take one in eight
 
 
 def judged(
@@ -258,7 +258,7 @@ def _by_few(case: Case, scored: Scored) -> list[str]:
     y = case.scale.back(scored.view.rows.y)
     losses = np.sort(rows(y.astype(np.intp) if scored.mine.ndim == 2 else y, scored.mine[None])[0])[::-1]
     half = 1 + int(np.searchsorted(np.cumsum(losses), 0.5 * losses.sum()))
-    if not losses[0] > 0.0 or half > min(_FEW_ROWS, len(losses) // 20):
+    if not losses[0] > 0.0 or half > max(1, len(losses) // _FEW_OF):
         return []
     are = "is" if half == 1 else "are"
     return [

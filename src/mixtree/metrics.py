@@ -263,8 +263,8 @@ def as_metric(
     better = getattr(metric, "higher_is_better", None) if higher_is_better is None else higher_is_better
     if better is None:
         raise InputError(
-            f"metric {name!r} does not say its direction: use as_metric({name}, classes={classes}, "
-            f"higher_is_better=True), or False if smaller is better"
+            f"metric {name!r} does not say its direction: use mixtree.metrics.as_metric({name}, "
+            f"classes={classes}, higher_is_better=True), or False if smaller is better"
         )
     return Metric(name, bool(better), partial(_each, metric))
 
@@ -285,9 +285,15 @@ def check_metric(metric: Metric, y: ArrayLike, classes: int, *, where: str = "th
     except Warning:
         raise
     except Exception as error:
+        takes = (
+            "; it is given labels (n,) and probabilities (n, classes): one that wants classes is "
+            "lambda y, p: metric(y, p.argmax(axis=1))"
+            if classes
+            else ""
+        )
         raise DataError(
             f"{where}: metric {metric.name!r} fails on their labels with made-up predictions of shape "
-            f"{made_up.shape} ({type(error).__name__}: {error}); correct it or choose another metric"
+            f"{made_up.shape} ({type(error).__name__}: {error}); correct it or choose another metric{takes}"
         ) from error
 
 
