@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mixtree.data.leakage import Keys, find_leakage, tells_label
+from mixtree.data.leakage import Keys, Overlap, find_leakage, tells_label
 
 
 def keys(features: list[int], labels: list[int]) -> Keys:
@@ -78,3 +78,8 @@ def test_a_copy_is_found_in_a_table_sorted_by_label() -> None:
     assert tells_label(pl.Series(np.where(y, "sold", "kept")), y, classes=2) == "in every training row"
     y[-1] = 1
     assert tells_label(pl.Series(np.where(two_classes(30_000, 0.5), "sold", "kept")), y, classes=2) is None
+
+
+@pytest.mark.parametrize(("rows", "same", "matters"), [(1, 0, False), (1, 1, True), (200, 0, True)])
+def test_a_row_with_another_label_is_no_leak(rows: int, same: int, matters: bool) -> None:
+    assert Overlap("test", "source 'a'", rows, same, 10_000, rows).matters is matters

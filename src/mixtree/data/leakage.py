@@ -14,7 +14,7 @@ from mixtree.data.frames import as_numbers, kind_of
 
 _ENOUGH, _SAMPLE = 100, 10_000
 """Rows from which a column that tells the label in all of them is no accident; rows that are tried first."""
-_FEW_VALUES = 50
+_FEW_VALUES, _FEW_SHARE = 50, 0.01
 _EACH, _AUROC, _RANK_CORRELATION = 30, 0.995, 0.999
 """Rows of either class, and how well a column must order them, to give the label away all but exactly."""
 
@@ -32,6 +32,11 @@ class Overlap:
     same: int
     total: int
     source_rows: int
+
+    @property
+    def matters(self) -> bool:
+        """A few rows with the features of others and another label make no score better."""
+        return self.same > 0 or self.rows > _FEW_SHARE * self.total
 
     def __str__(self) -> str:
         other = self.rows - self.same

@@ -102,7 +102,9 @@ def load_tables(spec: TableSpec, *, seed: int = 0, preprocessor: Preprocessor | 
     sources = Sources(tuple(ready), tuple(ready.values()), validation, classes)
     test = judges["test"].rows if "test" in judges else None
     sources, test, copies = without_copies(sources, test)
-    shared = [str(each) for each in leakage if each.source.startswith("source ") or not copies]
+    shared = [
+        str(each) for each in leakage if each.matters and (each.source.startswith("source ") or not copies)
+    ]
     return TableData(
         sources,
         test,

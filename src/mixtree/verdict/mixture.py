@@ -255,9 +255,8 @@ def hull_words(
     if tuned:
         own = f"{'the' if gained else 'any'} gain comes from your own rows"
         if gained and share is not None and share < _MOST:
-            own = (
-                f"about {max(share, 0.0):.0%} of the gain comes from your own rows, the rest from the mixture"
-            )
+            part = f"about {max(share, 0.0):.0%} of the gain comes from your own rows"
+            return f"{start}; {part}, the rest from the mixture"
         return f"{start}; {own}; more of them is likely to help more than a better mixture"
     if tried:
         return f"{start}; training on your own rows was tried and did not help"
