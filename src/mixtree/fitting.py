@@ -269,7 +269,10 @@ def prepare(sources: Sources, options: FitOptions, *, test: Rows | None = None) 
     nested = options.nested and nested_folds(sources.validation, sources.classes, options.seed) is not None
     share = 0.0 if test is not None or nested or not chooses(policy) else None
     kept, held = holdout(
-        sources, options.holdout if options.holdout is not None else share, seed=options.seed
+        sources,
+        options.holdout if options.holdout is not None else share,
+        seed=options.seed,
+        metric=metric_of(options, sources.classes),
     )
     chosen = choose(options, kept)
     chosen = replace(chosen, notes=(why, *chosen.notes))

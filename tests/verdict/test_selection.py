@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -65,6 +67,30 @@ def test_a_holdout_is_stratified_and_seeded() -> None:
 def test_the_default_share_depends_on_the_rows(rows: int, wanted: int) -> None:
     held = holdout(with_validation(np.arange(rows) % 2, 2), seed=0)[1]
     assert (0 if held is None else len(held)) == wanted
+
+
+def test_every_row_is_held_out_as_often() -> None:
+    """Those of the last and rare class too."""
+    sources = synthetic(sources=1, rows=20, validation=160, test=1).sources
+    y = np.r_[np.zeros(153, dtype=int), np.ones(7, dtype=int)]
+    rare = replace(sources, validation=replace(sources.validation, y=y))
+    held = [holdout(rare, 0.25, seed=seed)[1] for seed in range(400)]
+    share = np.mean([each.y.sum() for each in held if each is not None]) / 7
+    assert share == pytest.approx(0.25, abs=0.01)
+
+
+def test_many_classes_are_held_out_as_they_are_where_the_metric_can_do_without() -> None:
+    sources = synthetic(sources=1, rows=50, classes=40, validation=200, test=1, seed=1).sources
+    y = np.r_[np.repeat(0, 161), np.arange(1, 40)]  # all but one have a single row
+    rare = replace(sources, validation=replace(sources.validation, y=y))
+    singles = {
+        metric.name: np.mean(
+            [np.count_nonzero(holdout(rare, 0.25, seed=seed, metric=metric)[1].y) for seed in range(40)]
+        )
+        for metric in (HAND_TILL, LOG_LOSS)
+    }
+    assert singles["hand-till"] == 0.0
+    assert singles["log-loss"] == pytest.approx(39 / 4, abs=1.0)
 
 
 def test_a_holdout_of_nothing_or_everything() -> None:

@@ -88,7 +88,7 @@ def compare(tables: list[Path], values: Values) -> None:
     for repeat, each in enumerate(data):
         kept, test = each.problem_sources, each.test
         if test is None:
-            kept, test = holdout(kept, options.holdout, seed=seed + repeat)
+            kept, test = holdout(kept, options.holdout, seed=seed + repeat, metric=chosen.metric)
         problems.append(Problem("table", kept, test))
 
     def trainer(problem: Problem) -> Any:

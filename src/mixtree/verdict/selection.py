@@ -30,11 +30,15 @@ _BINS = 10  # strata of a regression's targets
 _REPEATS = 10  # of splitting the rows: what another ten splits would change is a tenth of the score's error
 
 
-def holdout(sources: Sources, fraction: float | None = None, *, seed: int) -> tuple[Sources, Rows | None]:
+def holdout(
+    sources: Sources, fraction: float | None = None, *, seed: int, metric: Metric | None = None
+) -> tuple[Sources, Rows | None]:
     """The sources with fewer validation rows, and the rows kept aside before anything has seen them.
 
     Without a fraction: a quarter, at least 50 and at most 2,000 rows; none below 150 validation rows, where
-    50 would be more than a third of them (then cross-fit the nodes' scores). Labels are stratified.
+    50 would be more than a third of them (then cross-fit the nodes' scores). Labels are stratified. A class
+    of two or more rows has one on either side, unless there are many classes and the ``metric`` can do
+    without: to see to that makes rare classes too frequent among the rows that score.
 
     >>> from mixtree.data.synthetic import synthetic
     >>> kept, held = holdout(synthetic(validation=200, test=1).sources, seed=0)
@@ -49,8 +53,13 @@ def holdout(sources: Sources, fraction: float | None = None, *, seed: int) -> tu
         raise DataError(
             f"a holdout of {fraction:g} of {count} validation rows leaves none to choose with: lower it"
         )
+    every = metric is None or metric.by_class or metric.contributions is None or sources.classes == 2
     aside = _stratified(
-        sources.validation.y, wanted, classes=sources.classes, rng=np.random.default_rng(seed)
+        sources.validation.y,
+        wanted,
+        classes=sources.classes,
+        every=every,
+        rng=np.random.default_rng(seed),
     )
     if np.count_nonzero(aside) < 2:
         if fraction is None:  # as many classes as rows
@@ -72,15 +81,18 @@ def _held_rows(count: int, fraction: float | None) -> int:
     return min(max(LEAST_HELD, round(USUAL_SHARE * count)), MOST_HELD)
 
 
-def _stratified(y: NDArray[Any], wanted: int, *, classes: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Which rows are taken: about so many; a class of two or more rows has one on either side."""
+def _stratified(
+    y: NDArray[Any], wanted: int, *, classes: int, every: bool, rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Which rows are taken: about so many; ``every`` class of two or more rows has one on either side."""
     count = len(y)
     strata = y if classes else np.searchsorted(np.quantile(y, np.linspace(0, 1, _BINS + 1)[1:-1]), y)
     order = np.lexsort((rng.random(count), strata))
-    ticks = np.floor((np.arange(count + 1) + rng.random()) * wanted / count)
+    # From anywhere in the first step on: else the last class, often the rare one, had its share rounded up.
+    ticks = np.floor(np.arange(count + 1) * (wanted / count) + rng.random())
     taken = np.zeros(count, dtype=np.bool_)
     taken[order] = np.diff(ticks) > 0
-    for label in np.unique(y) if classes else ():
+    for label in np.unique(y) if classes and every else ():
         mine = np.flatnonzero(y == label)
         if len(mine) > 1 and taken[mine].all():
             taken[mine[rng.integers(len(mine))]] = False
