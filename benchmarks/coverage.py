@@ -16,7 +16,7 @@ import json
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -744,17 +744,20 @@ def nested(repetitions: int) -> Iterator[Cell]:
             yield _fitted_cell("nested", f"{policy}, {metric.name}, {hull} the hull", 100, found)
 
 
-def compared(repetitions: int) -> Iterator[Cell]:
-    """Differences from uniform as models that stand for the returned one show them: nested fits, and twins.
+NESTED = {
+    "nested, auto": {"policy": "auto", "nested": True},
+    "nested, fine-tune": {"policy": "fine-tune", "nested": True},
+}
+TWINS = {"twins of auto": {"policy": "auto", "holdout": 0.0}}
 
-    Linear models; twins are auto's own, where it trains on the target's rows.
+
+def compared(repetitions: int, *, ways: Mapping[str, dict[str, Any]], wanted: str | None) -> Iterator[Cell]:
+    """Differences from uniform as models that stand for the returned one show them: nested fits, or twins.
+
+    Linear models; twins are auto's own, where it trains on the target's rows (the ``wanted`` phase).
     """
     count = max(2, repetitions // 2)
-    for what, options, wanted in (
-        ("nested, auto", {"policy": "auto", "nested": True}, None),
-        ("nested, fine-tune", {"policy": "fine-tune", "nested": True}, None),
-        ("twins of auto", {"policy": "auto", "holdout": 0.0}, "target"),
-    ):
+    for what, options in ways.items():
         for metric in (AUROC, LOG_LOSS, RMSE, MAE):
             for n in (50, 100):
                 found = []
@@ -845,14 +848,15 @@ PARTS: dict[str, Callable[[int], Iterator[Cell]]] = {
     "optimism": optimisms,
     "policies": policies,
     "nested": nested,
-    "compared": compared,
+    "compared": partial(compared, ways=NESTED, wanted=None),
+    "twins": partial(compared, ways=TWINS, wanted="target"),
     "far": far,
     "worth": worth,
     "time": times,
     "commands": commands,
     "tables": tables,
 }
-FITS = ("tails", "far", "worth", "policies", "nested", "compared", "time", "commands", "tables")
+FITS = ("tails", "far", "worth", "policies", "nested", "compared", "twins", "time", "commands", "tables")
 """Parts with tables of their own."""
 
 
@@ -918,10 +922,10 @@ def _about(name: str, cells: list[dict[str, Any]]) -> str:
             f"Advice about sources that are all alike, {min(counts):,} real fits a figure: how often "
             "leave-one-out says of any of the three that it is to be kept or dropped:"
         )
-    if name == "compared":
+    if name in ("compared", "twins"):
         return (
             f"Differences from uniform of real fits, {min(counts):,} to {max(counts):,} per figure, by "
-            "nested folds and by auto's twins: how often the 95 % interval holds the returned model's own on "
+            f"{'nested folds' if name == 'compared' else "auto's twins"}: how often the 95 % interval holds the returned model's own on "
             "10,000 test rows:"
         )
     over = dict[str, list[float]]()
