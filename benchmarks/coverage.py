@@ -923,10 +923,10 @@ def _about(name: str, cells: list[dict[str, Any]]) -> str:
             "leave-one-out says of any of the three that it is to be kept or dropped:"
         )
     if name in ("compared", "twins"):
+        by = "nested folds" if name == "compared" else "auto's twins"
         return (
-            f"Differences from uniform of real fits, {min(counts):,} to {max(counts):,} per figure, by "
-            f"{'nested folds' if name == 'compared' else "auto's twins"}: how often the 95 % interval holds the returned model's own on "
-            "10,000 test rows:"
+            f"Differences from uniform of real fits, {min(counts):,} to {max(counts):,} per figure, by {by}: "
+            "how often the 95 % interval holds the returned model's own on 10,000 test rows:"
         )
     over = dict[str, list[float]]()
     for cell in cells:
