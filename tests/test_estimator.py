@@ -364,3 +364,13 @@ def test_frames_of_sources_are_matched_by_name():
     assert model.score(frame, y) > 0.8
     with pytest.raises(DataError, match=r"the sources have different columns \('b'\)"):
         MixtureClassifier(**options).fit({"one": (frame, y), "two": (frame[["c", "a"]], y)})
+
+
+def test_a_pipelines_transformers_are_those_of_the_training_rows():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 3))
+    y = (x[:, 0] > 0).astype(int)
+    model = MixtureClassifier(
+        make_pipeline(MinMaxScaler((50, 90)), GaussianNB()), budget=60, reference="none", policy="uniform"
+    ).fit(x, y, source=np.repeat(["a", "b"], 200), X_val=x[:100], y_val=y[:100])
+    assert model.score(x, y) > 0.9

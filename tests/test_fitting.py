@@ -13,6 +13,10 @@ import polars as pl
 import pytest
 from lightgbm import LGBMClassifier
 from safetensors.numpy import save_file
+from sklearn.linear_model import SGDClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+from torch import nn
 
 from mixtree.data.sources import Sources
 from mixtree.data.synthetic import synthetic
@@ -200,6 +204,12 @@ def test_labels_that_may_be_either_are_asked_about():
         as_sources({"a": (x, chances)}, (x, chances), classes=None)
     with pytest.raises(DataError, match="labels must be numbers, not text"):
         as_sources({"a": (x, chances.astype(str))}, (x, chances), classes=None)
+    for values in ([20_000, 30_000, 45_000], [0, 5_000_000], [1990, 2024]):
+        few = rng.choice(values, size=300)
+        with pytest.raises(DataError, match="give classes=0 for a regression, or number the classes"):
+            as_sources({"a": (x, few)}, (x, few), classes=None)
+    with pytest.raises(DataError, match="features must be a table"):
+        as_sources({"a": (x, [[1], [1, 2]])}, (x, chances), classes=None)
     many = np.arange(300) % 60  # as many classes as that are fine if each has its rows
     assert as_sources({"a": (x, many)}, (x, many), classes=None).classes == 60
     with pytest.raises(DataError, match="a dictionary"):
@@ -219,11 +229,17 @@ def test_columns_are_matched_by_name(library):
     fit_on = {"one": part(300, "cab"), "two": part(300, "bca")}
     result = fit(fit_on, part(100), test=part(200, "cba"), **options)
     assert result.verdict.score.value > 0.95
+    frame, labels = part(200, "bac")
+    assert ((result.predict(frame)[:, 1] > 0.5) == labels).mean() > 0.9
+    np.testing.assert_array_equal(result.predict(frame), result.predict(frame[["a", "b", "c"]]))
+    with pytest.raises(DataError, match="these rows and those that the model was trained on have different"):
+        result.predict(frame[["a", "b"]])
+    plain = part(100)  # without names: as the sources have them
+    again = fit(fit_on, (np.asarray(plain[0][["c", "a", "b"]]), plain[1]), **options)
+    assert again.verdict.score.value > 0.95
     frame, labels = part(30)
     other = library.DataFrame({"d": frame["a"], "b": frame["b"], "c": frame["c"]})
-    with pytest.raises(
-        DataError, match=r"source 'two' and the validation rows have different columns \('d', "
-    ):
+    with pytest.raises(DataError, match=r"source 'two' and the other rows have different columns \('d', "):
         fit({"one": part(30), "two": (other, labels)}, part(30), **options)
 
 
@@ -232,6 +248,8 @@ def test_rows_may_have_weights_but_not_those_that_score(sources):
     rows = {"a": (part.x, part.y), "b": (part.x, part.y, np.linspace(0.0, 2.0, len(part)))}
     found = as_sources(rows, val, classes=2)
     assert found.rows[0].weight is None and found.rows[1].weight.sum() == pytest.approx(len(part))
+    with pytest.raises(DataError, match="test rows have no weights"):
+        fit(found, test=(*val, np.ones(len(val[1]))), model="linear", budget=40)
     with pytest.raises(DataError, match="validation rows have no weights"):
         as_sources(rows, (*val, np.ones(len(val[1]))), classes=2)
 
@@ -244,6 +262,9 @@ def test_a_result_predicts_rows(sources):
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(result.model)).predict(x), result.predict(x))
         with pytest.raises(InputError, match="trained on rows of shape"):
             result.predict(x[:, :1])
+    pipeline = make_pipeline(MinMaxScaler((5, 9)), SGDClassifier(loss="log_loss"))
+    result = fit(sources, model=pipeline, budget=40, reference="none", policy="uniform")
+    np.testing.assert_allclose(result.predict(x), result.predictions[result.node.path], rtol=1e-5, atol=1e-7)
     bare = replace(result, model=None)
     with pytest.raises(InputError, match="use trainer.predict"):
         bare.predict(x)
@@ -290,9 +311,32 @@ def test_a_model_to_start_from_may_be_a_file(sources, tmp_path):
 def test_classes_may_have_factors_of_their_own(sources):
     by_name, listed, none = (
         fit(sources, model="linear", budget=40, reference="none", policy="uniform", class_weight=given).value
-        for given in ({1: 3.0}, [1.0, 3.0], None)
+        for given in ({1: 3.0}, np.array([1.0, 3.0]), None)
     )
     assert by_name == listed != none
+    for model in ("linear", lambda: nn.Linear(sources.features, 2)):
+        with pytest.raises(InputError, match="'balanced' or a factor per class; got 'balancd'"):
+            fit(sources, model=model, budget=40, class_weight="balancd")
+    with pytest.raises(InputError, match="this is a regression: leave it out"):
+        fit(synthetic(classes=0, rows=50).sources, model="linear", budget=40, class_weight={1: 2.0})
+
+
+def test_a_module_of_whole_numbers_predicts_them_and_a_lambda_does_not_spoil_pickling():
+    rng = np.random.default_rng(0)
+
+    def part(count):
+        tokens = rng.integers(5, size=(count, 3))
+        return tokens, (tokens.sum(axis=1) > 6).astype(int)
+
+    def module():
+        return nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(12, 2))
+
+    result = fit({"a": part(200), "b": part(200)}, part(60), model=module, budget=60, reference="none")
+    tokens = part(10)[0]
+    assert result.predict(tokens).shape == (10, 2)
+    copy = pickle.loads(pickle.dumps(result.model))
+    with pytest.raises(InputError, match="could not be pickled with the result"):
+        copy.predict(tokens)
 
 
 def test_a_stored_result_has_its_verdict(sources, tmp_path):
@@ -333,5 +377,6 @@ def test_boosting_makes_as_many_trees_as_it_does_by_default(sources):
     for model, trees in (("lightgbm", 100), ("xgboost", 100), (LGBMClassifier(n_estimators=70), 70)):
         chosen = choose(FitOptions(model=model), sources)
         assert chosen.budget == trees
-        assert f"budget {trees} trees, a step each (as many as the library makes by default)" in chosen.notes
+        own = "yours" if trees == 70 else "as many as the library makes by default"
+        assert f"budget {trees} trees, a step each ({own})" in chosen.notes
     assert choose(FitOptions(model="lightgbm", budget=30), sources).budget == 30

@@ -13,13 +13,14 @@ from mixtree.data.synthetic import synthetic
 from mixtree.fitting import fit, make_options, prepare
 from mixtree.folds import fold_rows
 from mixtree.judging import judge
-from mixtree.metrics import ACCURACY, AUROC
+from mixtree.metrics import ACCURACY, AUROC, RMSE, as_metric
 from mixtree.references import Extra, nested_predictions
-from mixtree.scoring import Case, _by_twins, gained_by_rows, untouched
+from mixtree.scoring import Case, _by_twins, _reaching, _room, gained_by_rows, untouched
 from mixtree.study import run
-from mixtree.verdict import honest_score, label_folds
+from mixtree.verdict import ScoreInterval, honest_score, label_folds
 from mixtree.verdict.words import number
 
+OWN = as_metric(lambda y, p: 0.5, classes=2, higher_is_better=True, name="own")
 QUICK = {"model": "linear", "budget": 120, "steps": 4}
 
 
@@ -196,3 +197,17 @@ def test_twins_of_a_regression_have_wider_intervals():
     note = next(each for each in result.verdict.notes if "its twins" in each)
     assert "its interval, and those of differences, are 75% wider" in note
     assert result.verdict.score.low >= 0.0
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "room"),
+    [(AUROC, 0.9, 0.1), (ACCURACY, 1.0, 0.0), (RMSE, 0.3, 0.3), (RMSE, float("nan"), 0.0), (OWN, 0.9, 0.0)],
+)
+def test_no_score_is_better_than_the_best_there_is(metric, value, room):
+    assert _room(value, metric) == pytest.approx(room)
+    score = ScoreInterval(value, value - 0.05, value + 0.05, 50, "t", False)
+    reached = _reaching(score, metric, _room(value, metric))
+    if room:
+        assert (reached.high, reached.low) in ((1.0, score.low), (score.high, 0.0))
+    else:
+        assert reached == score

@@ -169,7 +169,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         baselines: Any = self.baselines
         if isinstance(baselines, str):
             raise InputError(f"baselines is a tuple of names; got the text {baselines!r}")
-        for name in self.baselines:  # one that nobody knows fails here, before any training
+        for name in self.baselines or ():  # one that nobody knows fails here, before any training
             make_search(name, prepared.setting)
         with class_names(self._class_names(), told=True):
             self._run(prepared, copies, stand_in=stand_in)
@@ -207,7 +207,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             {"spent": spent, "path": node.path, "value": node.value, "mixture": node.mixture.tolist()}
             for spent, node in result.history
         ]
-        self.baselines_ = {name: self._baseline(name, prepared, limit) for name in self.baselines}
+        self.baselines_ = {name: self._baseline(name, prepared, limit) for name in self.baselines or ()}
         self.verdict_ = result.verdict
         if stand_in and result.verdict is not None:
             told = "no rows of a target were given (X_val, y_val): rows of the sources stand in for them"
@@ -217,7 +217,8 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         blank = Sources.blank(
             sources.names, features=sources.features, classes=sources.classes, sparse=self._sparse
         )
-        model = ModelOptions(lr=self.lr, batch_size=prepared.chosen.batch_size)
+        fitted = getattr(trainer, "transformers", None)
+        model = ModelOptions(lr=self.lr, batch_size=prepared.chosen.batch_size, transformers=fitted)
         self._predictor = make_trainer(self.estimator, blank, model)
         self._state = self._predictor.load(trainer.save(result.state))
 

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from mixtree.algorithms import Setting, make_search, training_sources
 from mixtree.data.copies import without_copies
 from mixtree.data.labels import MOST_CLASSES
-from mixtree.data.sources import Rows, Sources
+from mixtree.data.sources import TEST, Rows, Sources, columns_of
 from mixtree.errors import DataError, InputError
 from mixtree.events import Listener
 from mixtree.metrics import Metric, as_metric, check_metric, class_names, default_metric
-from mixtree.models import ModelOptions, Predictor, make_trainer, usual_budget
+from mixtree.models import TREES, ModelOptions, Predictor, make_trainer, usual_budget
 from mixtree.policies import AutoOptions
 from mixtree.search import Search
 from mixtree.seeds import check_seed
@@ -115,7 +115,8 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
     if not budget and (trees := usual_budget(options.model)):
         # A step is a tree, on a sample of all rows: passes over the rows say nothing of how many are enough.
         budget = trees
-        notes.append(f"budget {budget:,} trees, a step each (as many as the library makes by default)")
+        own = "yours" if budget != TREES else "as many as the library makes by default"
+        notes.append(f"budget {budget:,} trees, a step each ({own})")
     elif not budget:
         # About ten passes over all rows: enough to train, little enough to wait for.
         # With huge batches 600 steps are not few: no more than many passes.
@@ -211,7 +212,15 @@ def fit(
         )
         limit = TimeLimit.after(result, started, time_limit)
         result = judged(prepared, result, storage=place, listeners=listeners, limit=limit, warnings=told)
-    return replace(result, model=Predictor.of(prepared.options.model, prepared.trainer, result.state, data))
+    if not hasattr(prepared.trainer, "predict"):
+        return result
+    columns = (
+        None
+        if isinstance(sources, Sources)
+        else next((each for each in map(columns_of, (val, *sources.values())) if each is not None), None)
+    )
+    model = Predictor(prepared.options.model, prepared.trainer, result.state, data, columns)
+    return replace(result, model=model)
 
 
 def make_options(**options: Any) -> FitOptions:
@@ -460,7 +469,8 @@ def _classes(labels: Sequence[NDArray[Any]]) -> int:
         return 0
     most, rows = int(max(each.max(initial=0) for each in labels)), sum(map(len, labels))
     different = len(np.unique(np.concatenate([np.unique(each) for each in labels])))
-    if different > MOST_CLASSES and (most > 2 * different or _FEW_EACH * different > rows):
+    many = different > MOST_CLASSES and _FEW_EACH * different > rows
+    if many or most > max(2 * different, MOST_CLASSES):
         raise DataError(
             f"the labels are whole numbers up to {most:,} with {different:,} different values: give "
             "classes=0 for a regression, or number the classes 0, 1, … and say how many they are (classes=…)"
@@ -471,7 +481,7 @@ def _classes(labels: Sequence[NDArray[Any]]) -> int:
 def as_rows(part: tuple[Any, Any] | Rows, sources: Sources, *, like: Any = None) -> Rows:
     """Further rows of the target, checked against the sources; ``like`` has their columns' names."""
     named = like if like is not None and not isinstance(like, Rows) else sources.validation
-    held = Sources.from_dict({"test": part}, named, classes=sources.classes)
+    held = Sources.from_dict({TEST: part}, named, classes=sources.classes)
     return held.rows[0]
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import pickle
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from mixtree.data.sources import Rows, Sources
+from mixtree.data.sources import Rows, Sources, in_order
 from mixtree.errors import InputError
 from mixtree.trainer import Trainer
 
@@ -29,6 +30,8 @@ class ModelOptions:
     """``balanced``, or a factor per class: a sequence, or a mapping in which the others have 1."""
     init: Mapping[str, Any] | None = None
     """Arrays of a model to start from."""
+    transformers: Any = None
+    """Of a pipeline, fitted before: a trainer without the training rows cannot fit them."""
 
 
 def usual_budget(model: Any) -> int | None:
@@ -44,31 +47,51 @@ def usual_budget(model: Any) -> int | None:
 class Predictor:
     """A trained model that predicts further rows; it holds no training rows and is loaded when first used."""
 
-    def __init__(self, model: Any, arrays: Mapping[str, Any], like: Sources) -> None:
-        self._model, self._arrays, self._names, self._classes = model, arrays, like.names, like.classes
-        self._sparse, self._shape = hasattr(like.validation.x, "tocsr"), tuple(like.validation.x.shape[1:])
+    def __init__(
+        self, model: Any, trainer: Any, state: Any, like: Sources, columns: Sequence[Any] | None = None
+    ) -> None:
+        self._model, self._arrays = model, trainer.save(state)
+        self._names, self._classes, self._columns = like.names, like.classes, columns
+        x = like.validation.x
+        self._sparse, self._shape, self._dtype = hasattr(x, "tocsr"), tuple(x.shape[1:]), x.dtype
+        self._options = ModelOptions(transformers=getattr(trainer, "transformers", None))
         self._loaded: tuple[Any, Any] | None = None
 
-    @classmethod
-    def of(cls, model: Any, trainer: Any, state: Any, like: Sources) -> Predictor | None:
-        """Of a trainer's model of rows like these; None where it cannot predict."""
-        return cls(model, trainer.save(state), like) if hasattr(trainer, "predict") else None
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what was loaded, and without a model that cannot be pickled (a function in a function)."""
+        state = {**self.__dict__, "_loaded": None}
+        try:
+            pickle.dumps(self._model)
+        except (pickle.PicklingError, AttributeError, TypeError):
+            state["_model"] = None
+        return state
 
     def predict(self, x: Any) -> Any:
         """Class probabilities (n, classes), or numbers (n,), of rows of the same columns."""
-        rows: Any = x.tocsr() if hasattr(x, "tocsr") else np.asarray(x)
+        given = in_order(x, self._columns, "these rows", "those that the model was trained on")
+        rows: Any = given.tocsr() if hasattr(given, "tocsr") else np.asarray(given)
         if rows.ndim < 2 or tuple(rows.shape[1:]) != self._shape:
             raise InputError(f"the model was trained on rows of shape {self._shape}; got {rows.shape}")
+        rows = rows.astype(self._dtype)
+        if self._sparse != hasattr(rows, "tocsr"):
+            rows = csr_array(rows) if self._sparse else rows.toarray()
+        trainer, state = self._load()
+        return trainer.predict(state, rows)
+
+    def _load(self) -> tuple[Any, Any]:
+        if self._model is None:
+            raise InputError(
+                "the model is made by a function that could not be pickled with the result: keep it at the "
+                "top of a module"
+            )
         if self._loaded is None:
-            one = csr_array((1, *self._shape)) if self._sparse else np.zeros((1, *self._shape))
+            shape = (1, *self._shape)
+            one = csr_array(shape, dtype=self._dtype) if self._sparse else np.zeros(shape, dtype=self._dtype)
             row = Rows(one, np.zeros(1, dtype=np.int64 if self._classes else np.float64))
             blank = Sources(self._names, (row,) * len(self._names), row, self._classes)
-            trainer: Any = make_trainer(self._model, blank, ModelOptions())
+            trainer: Any = make_trainer(self._model, blank, self._options)
             self._loaded = trainer, trainer.load(dict(self._arrays))
-        trainer, state = self._loaded
-        if self._sparse and not hasattr(rows, "tocsr"):
-            rows = csr_array(rows)
-        return trainer.predict(state, rows.toarray() if hasattr(rows, "tocsr") and not self._sparse else rows)
+        return self._loaded
 
 
 def make_trainer(model: Any, sources: Sources, options: ModelOptions) -> Trainer[Any]:
@@ -127,7 +150,9 @@ def _partial_fit(estimator: Any, sources: Sources, options: ModelOptions) -> Tra
     from mixtree.trainers.sklearn import PartialFitTrainer
 
     _refuse(options, "scikit-learn models", "init", "lr", "class_weight")
-    return PartialFitTrainer(sources, estimator, batch_size=options.batch_size)
+    return PartialFitTrainer(
+        sources, estimator, batch_size=options.batch_size, transformers=options.transformers
+    )
 
 
 def _boosting(library: str, sources: Sources, options: ModelOptions, params: dict[str, Any]) -> Trainer[Any]:
@@ -164,9 +189,7 @@ def _torch(factory: Any, sources: Sources, options: ModelOptions) -> Trainer[Any
         _sized(factory, sources),
         optimizer=partial(torch.optim.SGD, lr=lr),
         batch_size=options.batch_size,
-        class_weight=_balanced(sources)
-        if options.class_weight == "balanced"
-        else _class_weight(options, sources),
+        class_weight=_class_weight(options, sources),
         init=options.init,
     )
 
@@ -193,21 +216,26 @@ def _sized(factory: Any, sources: Sources) -> Any:
 
 
 def _class_weight(options: ModelOptions, sources: Sources) -> Any:
+    """A factor per class, whichever way they were given."""
     given = options.class_weight
+    if given is None:
+        return None
+    if not sources.classes:
+        raise InputError("class_weight is for classifications, and this is a regression: leave it out")
+    if isinstance(given, str):
+        if given != "balanced":
+            raise InputError(f"class_weight is 'balanced' or a factor per class; got {given!r}")
+        # So that every class has the same total weight; one that only the target has keeps 1.
+        counts = np.sum([np.bincount(part.y, minlength=sources.classes) for part in sources.rows], axis=0)
+        present = np.count_nonzero(counts)
+        factors = np.where(counts > 0, counts.sum() / (present * np.maximum(counts, 1)), 1.0)
+        return [float(each) for each in factors]
     if not isinstance(given, Mapping):
-        return given
+        return [float(each) for each in given]
     unknown = [label for label in given if label not in range(sources.classes)]
     if unknown:
         raise InputError(f"class_weight: {unknown[0]!r} is no class; they are 0 … {sources.classes - 1}")
     return [float(given.get(label, 1.0)) for label in range(sources.classes)]
-
-
-def _balanced(sources: Sources) -> list[float]:
-    """Factors that give every class the same total weight over the sources' rows."""
-    if not sources.classes:
-        raise InputError("class_weight is for classifications, and this is a regression: leave it out")
-    counts = sum(np.bincount(part.y, minlength=sources.classes) for part in sources.rows)
-    return [float(weight) for weight in np.sum(counts) / (sources.classes * np.maximum(counts, 1))]
 
 
 def _refuse(options: ModelOptions, family: str, *names: str) -> None:

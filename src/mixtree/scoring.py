@@ -22,7 +22,7 @@ from mixtree.study import Result
 from mixtree.tree import Node, Path, Tree
 from mixtree.verdict import CrossFit, ScoreInterval, cross_fitted, honest_score
 from mixtree.verdict.delong import every_class_in, within
-from mixtree.verdict.intervals import is_area, is_share
+from mixtree.verdict.intervals import is_area, is_error, is_share
 from mixtree.verdict.selection import LEAST_HELD, MOST_SHARE, nested_folds
 from mixtree.verdict.words import number
 
@@ -288,11 +288,12 @@ def _by_twins(case: Case, refused: tuple[str, ...]) -> Scored | None:
         "each trained on one half of them and scored on the other"
     )
     # All rows teach more than half of them: as much again as a part of what the first half taught.
-    further = _TAUGHT * max(gained_by_rows(case) or 0.0, 0.0)
-    if further:
+    gain = max(gained_by_rows(case) or 0.0, 0.0)
+    further = min(_TAUGHT * gain, _room(score.value, case.metric))
+    if further > 0.0:
         note += (
-            f"; half of the rows made them better by {number(further / _TAUGHT)}, so all of them may make "
-            f"more of the model, and the intervals reach {number(further)} further to the better side"
+            f"; half of the rows made them better by {number(gain)}, so all of them may make more of the "
+            f"model, and the intervals reach {number(further)} further to the better side"
         )
     if not classes:
         score = _wider(score, case.metric, _TWINS_WIDER)
@@ -307,11 +308,20 @@ def _by_twins(case: Case, refused: tuple[str, ...]) -> Scored | None:
     return Scored(score, view, mine, of=of, wider=wider, further=further, notes=(note,), warnings=refused)
 
 
+def _room(value: float, metric: Metric) -> float:
+    """How much better a score can be at the most; of a metric of the user's that is not known, so none."""
+    if not isfinite(value):
+        return 0.0
+    return 1.0 - value if is_share(metric) else value if is_error(metric) else 0.0
+
+
 def _reaching(score: _Interval, metric: Metric, further: float) -> _Interval:
-    """The interval as much further to its better side."""
-    if not metric.higher_is_better:
-        return replace(score, low=max(score.low - further, min(score.low, 0.0)))
-    return replace(score, high=min(score.high + further, 1.0 if is_share(metric) else np.inf))
+    """The interval as much further to its better side, of a metric whose best is known."""
+    if not further:
+        return score
+    if metric.higher_is_better:
+        return replace(score, high=min(score.high + further, 1.0))
+    return replace(score, low=max(score.low - further, 0.0))
 
 
 def gained_by_rows(case: Case) -> float | None:

@@ -179,14 +179,19 @@ def _predictions(storage: Storage, study: str) -> dict[Path, NDArray[Any]]:
 
 @contextmanager
 def _held(loop: Loop[Any], *, resume: bool) -> Iterator[None]:
-    new = loop.create(resume=resume)
+    new, stillborn = loop.create(resume=resume), False
     try:
         with loop.storage.lock(loop.record.name):
             if not new:
                 loop.reopen()
             yield
+    except InputError:
+        stillborn = new and not loop.tree
+        raise
     finally:
         loop.close()
+        if stillborn:  # what could not even begin leaves nothing behind
+            loop.storage.delete(loop.record.name)
 
 
 def load(storage: Storage | str | FilePath, study: str, trainer: Trainer[State] | None = None) -> Result[Any]:

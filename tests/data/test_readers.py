@@ -205,6 +205,9 @@ def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path, monkeypatch: pyt
         ("a;b\n71,5;x\n3;y\n-0,25;z\n", [71.5, 3.0, -0.25]),
         ("a\tb\n1.204,50\tx\n12\ty\n", [1204.5, 12.0]),
         ("a;b\n71,5;x\n3,2,1;y\n", ["71,5", "3,2,1"]),  # not numbers, all of them
+        ("a;b\n" + "7;x\n" * 120 + "1,5;y\n", [7.0] * 120 + [1.5]),
+        ("a;b\n1,200;x\n850;y\n12,500;z\n", ["1,200", "850", "12,500"]),  # thousands, or not: who knows
+        ("a;b\n1,200;x\n0,850;y\n", [1.2, 0.85]),
         ('a,b\n"71,5",x\n"2,5",y\n', ["71,5", "2,5"]),  # commas part columns here
     ],
 )
@@ -218,5 +221,7 @@ def test_names_that_look_the_same_are_the_same(tmp_path: Path) -> None:
     path = put(tmp_path / "t.csv", "a\u0302ge,b\n1,2\n")
     assert read_table(path, columns=["\u00e2ge"]).columns == ["\u00e2ge"]
     assert read_table(path, columns=["a\u0302ge"]).columns == ["\u00e2ge"]
+    codes = put(tmp_path / "c.csv", "gro\u0308sse,b\n01,2\n")
+    assert read_table(codes, text=["gr\u00f6sse"])["gr\u00f6sse"].to_list() == ["01"]
     both = put(tmp_path / "u.csv", "a\u0302ge,\u00e2ge\n1,2\n")
     assert read_table(both).width == 2

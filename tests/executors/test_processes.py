@@ -239,6 +239,9 @@ def test_a_script_without_a_guard_says_what_it_needs(source: str, tmp_path: Path
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("mixtree.errors.InputError: a script that trains with several workers")
     assert last.endswith('needs its calls under: if __name__ == "__main__":')
+    if (file := tmp_path / "s.db").exists():  # with the guard it can begin
+        with closing(SqlStorage(file)) as storage:
+            assert storage.studies() == []
 
 
 def test_a_script_that_workers_cannot_read_says_what_it_needs(tmp_path: Path) -> None:

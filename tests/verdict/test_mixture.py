@@ -176,7 +176,7 @@ def test_hull_words() -> None:
     assert outside.startswith("no mixture reproduces your target")
     assert "the gain comes from your own rows; more of them is likely to help more" in outside
     plain, tried = (hull_words(hull(False), tuned=False, tried=each) for each in (False, True))
-    assert "what is missing can only come from your own rows (policy auto tries" in plain
+    assert "what is missing can only come from your own rows, on which this model was not trained" in plain
     assert tried.endswith("; training on your own rows was tried and did not help")
     assert "more of them" not in plain + tried  # nobody knows
     assert "about 240 target rows in all would decide it" in hull_words(hull(None, 240))

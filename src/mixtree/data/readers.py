@@ -41,6 +41,10 @@ MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null",
 _SAMPLE = 10_000  # rows that a column's type is guessed from; a later surprise is met by a second reading
 _HEAD = 1 << 20  # bytes in which the header must end
 _SEPARATORS = ",;\t|"
+_EUROPEAN = r"^[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?$"  # 71 or 71,5 or 1.204,50
+# A comma that parts no thousands: its fraction has not three digits, or what stands before it is 0, is long
+# or has dots itself. Of 1,204 nobody knows.
+_DECIMAL = r"^[+-]?(\d+,(\d{1,2}|\d{4,})|0+,\d+|\d{4,},\d+|[\d.]*\.\d{3},\d+)$"
 _NOT_TEXT = {
     b"PAR1": "a Parquet file: name it .parquet",
     b"ARROW1": "an Arrow file: name it .arrow",
@@ -73,21 +77,21 @@ def read_table(
             frame = _read_arrow(path, zipped=zipped)
     if not frame.width:
         raise DataError(f"{path}: there are no columns in it")
-    plain = [_plain(name) for name in frame.columns]
+    plain = [plain_name(name) for name in frame.columns]
     if len(set(plain)) == len(plain):  # else only their form tells them apart
         frame.columns = plain
     if not frame.height:
         raise DataError(f"{path}: there are column names but no rows; is it the right file?")
     if columns is None:
         return frame
-    have, columns = set(frame.columns), [_plain(name) for name in columns]
+    have, columns = set(frame.columns), [plain_name(name) for name in columns]
     absent = [name for name in columns if name not in have]
     if absent:
         raise DataError(f"{path}: no column {names(absent)}; it has {names(frame.columns)}")
     return pick(frame, columns)
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """A name in the one form that looks the same and is the same."""
     return unicodedata.normalize("NFC", name)
 
@@ -193,7 +197,9 @@ def _dialect(path: Path, kind: str, *, zipped: bool) -> _Dialect:
 
 def _read_text(path: Path, dialect: _Dialect, text: Collection[str]) -> pl.DataFrame:
     forced = {
-        raw: pl.String for raw, name in zip(dialect.raw, dialect.names, strict=True) if name in set(text)
+        raw: pl.String
+        for raw, name in zip(dialect.raw, dialect.names, strict=True)
+        if plain_name(name) in set(map(plain_name, text))
     }
     options: dict[str, Any] = {
         "separator": dialect.separator,
@@ -214,7 +220,7 @@ def _read_text(path: Path, dialect: _Dialect, text: Collection[str]) -> pl.DataF
     frame = _without_blank_end(frame)
     for name in [name for name, dtype in frame.schema.items() if dtype == pl.String]:
         # One at a time: text takes the most room, and each column's old values go before the next are made.
-        typed, comma = name not in text, dialect.separator != ","
+        typed, comma = plain_name(name) not in set(map(plain_name, text)), dialect.separator != ","
         tidy = _tidied(frame[name].alias("text"), typed=typed, comma=comma)
         frame = frame.with_columns(tidy.alias(name))
     return frame
@@ -231,19 +237,17 @@ def _tidied(column: pl.Series, *, typed: bool, comma: bool) -> pl.Series:
         # Most text is told from numbers by its first values.
         if all(not part.cast(kind, strict=False).null_count() for part in (known.head(100), known)):
             return column.cast(kind)
-    if comma and all(_with_commas(part) for part in (known.head(100), known)):
+    if (
+        comma
+        and all(part.str.contains(_EUROPEAN).all() for part in (known.head(100), known))
+        and (known.str.contains(_DECIMAL).any())
+    ):
         return column.str.replace_all(".", "", literal=True).str.replace(",", ".").cast(pl.Float64)
     if known.head(100).str.to_lowercase().is_in(["true", "false"]).all():
         lower = column.str.to_lowercase()
         if lower.is_in(["true", "false"]).all():
             return lower == "true"
     return column
-
-
-def _with_commas(text: pl.Series) -> bool:
-    """Whether all of it is numbers, some with a decimal comma: 71,5 or 1.204,50."""
-    numbers = text.str.contains(r"^[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?$").all()
-    return bool(numbers) and bool(text.str.contains(",", literal=True).any())
 
 
 def _without_blank_end(frame: pl.DataFrame) -> pl.DataFrame:

@@ -16,6 +16,9 @@ from mixtree.simplex import Mixture
 TARGET = "target"
 """The name under which the target's own rows appear as source K+1."""
 
+VALIDATION, TEST = "validation", "test"
+"""What rows that only judge are called."""
+
 FOLD = "target fold "
 """Sources of this name hold a part of the target's rows; they are never part of a reported mixture."""
 
@@ -68,11 +71,15 @@ class Sources:
         Columns of DataFrames are put in the order of the validation rows', by their names. Without
         ``classes`` labels are checked no further than that of a regression.
         """
-        columns = _columns(validation)
+        named = (columns_of(part) for part in (validation, *rows.values()))
+        columns = next((each for each in named if each is not None), None)
         return cls(
             tuple(rows),
-            tuple(_as_rows(part, f"source {name!r}", columns) for name, part in rows.items()),
-            _as_rows(validation, "validation", columns),
+            tuple(
+                _as_rows(part, TEST if name == TEST else f"source {name!r}", columns)
+                for name, part in rows.items()
+            ),
+            _as_rows(validation, VALIDATION, columns),
             classes or 0,
         )
 
@@ -114,39 +121,44 @@ class Problem:
     alpha: Mixture | None = None
 
 
-def _columns(part: Any) -> list[str] | None:
-    """The names of a DataFrame's columns; None of what has none."""
+def columns_of(part: Any) -> list[Any] | None:
+    """The names of the columns of a part's features, (x, y) or Rows; None if they have none."""
     x = part.x if isinstance(part, Rows) else part[0] if isinstance(part, tuple | list) and part else None
     found = getattr(x, "columns", None)
     return None if found is None else list(found)
 
 
-def _as_rows(part: Any, where: str, columns: list[str] | None) -> Rows:
+def in_order(x: Any, columns: Sequence[Any] | None, where: str, others: str) -> Any:
+    """A DataFrame's columns as others have them, by name; what has no names is left as it is."""
+    own = getattr(x, "columns", None)
+    if own is None or columns is None or list(own) == list(columns):
+        return x
+    mine, known = list(own), list(columns)
+    if set(mine) != set(known) or len(set(mine)) != len(mine):
+        odd = [each for each in (*mine, *known) if each not in mine or each not in known]
+        raise DataError(
+            f"{where} and {others} have different columns ({', '.join(map(repr, odd[:5]))}): they must have "
+            "the same names"
+        )
+    return x[known]
+
+
+def _as_rows(part: Any, where: str, columns: list[Any] | None) -> Rows:
     given = part
     if isinstance(part, Rows):
         given = (part.x, part.y) if part.weight is None else (part.x, part.y, part.weight)
     if not (isinstance(given, tuple | list) and len(given) in (2, 3)):
         raise DataError(f"{where}: give (x, y), features and labels; got {type(part).__name__}")
-    x, y = given[0], np.asarray(given[1])
-    own = _columns(given)
-    if own is not None and columns is not None and own != columns:
-        if sorted(map(str, own)) != sorted(map(str, columns)) or len(set(own)) != len(own):
-            odd = [each for each in (*own, *columns) if each not in own or each not in columns]
-            raise DataError(
-                f"{where} and the validation rows have different columns ({', '.join(map(repr, odd[:5]))}): "
-                "they must have the same names"
-            )
-        x = x[columns]
+    if len(given) == 3 and where in (VALIDATION, TEST):
+        raise DataError(f"{where} rows have no weights: they count alike in every score")
+    x = in_order(given[0], columns, where, "the other rows")
     try:
         table = x.tocsr() if hasattr(x, "tocsr") else np.asarray(x)
+        y = np.asarray(given[1])
         weight = None if len(given) == 2 else np.asarray(given[2], dtype=np.float64)
     except ValueError as error:  # rows of different lengths
         raise DataError(f"{where}: features must be a table (rows × columns): {error}") from error
-    if y.dtype == np.bool_:
-        y = y.astype(np.int64)
-    if weight is not None and where == "validation":
-        raise DataError("validation rows have no weights: they count alike in every score")
-    return Rows(table, y, weight)
+    return Rows(table, y.astype(np.int64) if y.dtype == np.bool_ else y, weight)
 
 
 def _check(sources: Sources) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from mixtree.data.labels import Label, Task
-from mixtree.data.readers import names
+from mixtree.data.readers import names, plain_name
 from mixtree.errors import InputError
 
 Table: TypeAlias = Any
@@ -43,6 +43,11 @@ class TableSpec:
     sparse: bool | None = None
 
     def __post_init__(self) -> None:
+        for name in ("label", "source_col", "group_col", "time_col"):
+            if isinstance(value := getattr(self, name), str):
+                object.__setattr__(self, name, plain_name(value))
+        for name in ("drop", "categorical"):
+            object.__setattr__(self, name, tuple(map(plain_name, getattr(self, name))))
         _check(self)
 
     @property

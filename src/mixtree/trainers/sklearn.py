@@ -100,10 +100,11 @@ class PartialFitTrainer:
         batch_size: int = 50,
         replacement: bool = True,
         reset_optimizer: bool = False,
+        transformers: Any = None,
     ) -> None:
         if batch_size < 1:
             raise InputError(f"the batch size must be at least 1; got {batch_size}")
-        transformers, final = _split(estimator)
+        mine, final = _split(estimator)
         self._final_name = estimator.steps[-1][0] if isinstance(estimator, Pipeline) else ""
         self.sources, self.batch_size, self.reset_optimizer = sources, batch_size, reset_optimizer
         self.template = clone(final)
@@ -114,7 +115,7 @@ class PartialFitTrainer:
         if self.step_size is not None:
             self.lr = float(getattr(final, self.step_size))
         self._arguments = _check_task(final, sources)
-        self.transformers = _fit_transformers(transformers, sources)
+        self.transformers = _fit_transformers(mine, sources) if transformers is None else transformers
         self.validation_x = self._transformed(sources.validation.x)
         # The target's rows come last: source K+1, drawn only by mixtures that give it weight.
         self.rows = stacked([self._transformed_rows(part) for part in (*sources.rows, sources.validation)])

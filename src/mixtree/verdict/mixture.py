@@ -260,7 +260,7 @@ def hull_words(
         return f"{start}; {own}; more of them is likely to help more than a better mixture"
     if tried:
         return f"{start}; training on your own rows was tried and did not help"
-    return f"{start}; what is missing can only come from your own rows (policy auto tries whether they help)"
+    return f"{start}; what is missing can only come from your own rows, on which this model was not trained"
 
 
 def _rounded(count: int) -> str:
