@@ -221,7 +221,7 @@ def _class_weight(options: ModelOptions, sources: Sources) -> Any:
     if given is None:
         return None
     if not sources.classes:
-        raise InputError("class_weight is for classifications, and this is a regression: leave it out")
+        raise InputError("class_weight is for classes; this is a regression: leave it out")
     if isinstance(given, str):
         if given != "balanced":
             raise InputError(f"class_weight is 'balanced' or a factor per class; got {given!r}")
