@@ -53,8 +53,8 @@ gzipped. What becomes of a table with something wrong in it is listed in [broken
 - `fit --dry-run`: `{rows, validation, holdout, test, features, classes, columns, policy, metric, budget,
   steps, batch_size, warnings}`.
 - `compare`: `{metric, budget, runs: [{algorithm, repeat, val_score, test_score, mixture, spent}], summary:
-  [{algorithm, repeats, score, sd, mixture, spent, seconds}], verdict, scored_on}`; `scored_on` says which rows
-  `test_score` is of: test rows, held-out rows, or, where it is null, the validation rows.
+  [{algorithm, repeats, score, sd, mixture, spent, seconds}], verdict, scored_on}`; `scored_on` says which
+  rows `test_score` is of: test rows, held-out rows, or, where it is null, the validation rows.
 - `list`: `{studies: […]}`, each as `show` has it; `show`: `{study, status, rule, mixture, value, budget,
   spent, nodes, depth, seed, created, updated, events, verdict, certificate}`.
 - A verdict of `fit` or `show`: `{sentence, score: {value, low, high, rows}, against: [{name, difference, low,
