@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mixtree.algorithms import Setting, make_search, training_sources
 from mixtree.data.copies import without_copies
 from mixtree.data.labels import MOST_CLASSES
-from mixtree.data.sources import TEST, Rows, Sources, columns_of
+from mixtree.data.sources import TEST, Rows, Sources, columns_of, rows_from
 from mixtree.errors import DataError, InputError
 from mixtree.events import Listener
 from mixtree.metrics import Metric, as_metric, check_metric, class_names, default_metric
@@ -192,7 +192,8 @@ def fit(
     from mixtree.references import TimeLimit
 
     data = as_sources(sources, val, classes=classes)
-    data, judges, told = without_copies(data, None if test is None else as_rows(test, data, like=val))
+    columns = columns_of(val, *(() if isinstance(sources, Sources) else sources.values()))
+    data, judges, told = without_copies(data, None if test is None else as_rows(test, data, columns))
     prepared = prepare(data, make_options(**options), test=judges)
     started = time.monotonic()
     # Preparing has told which classes have no validation rows; that parts of those lack them too is no news.
@@ -214,11 +215,6 @@ def fit(
         result = judged(prepared, result, storage=place, listeners=listeners, limit=limit, warnings=told)
     if not hasattr(prepared.trainer, "predict"):
         return result
-    columns = (
-        None
-        if isinstance(sources, Sources)
-        else next((each for each in map(columns_of, (val, *sources.values())) if each is not None), None)
-    )
     model = Predictor(prepared.options.model, prepared.trainer, result.state, data, columns)
     return replace(result, model=model)
 
@@ -478,11 +474,10 @@ def _classes(labels: Sequence[NDArray[Any]]) -> int:
     return most + 1
 
 
-def as_rows(part: tuple[Any, Any] | Rows, sources: Sources, *, like: Any = None) -> Rows:
-    """Further rows of the target, checked against the sources; ``like`` has their columns' names."""
-    named = like if like is not None and not isinstance(like, Rows) else sources.validation
-    held = Sources.from_dict({TEST: part}, named, classes=sources.classes)
-    return held.rows[0]
+def as_rows(part: tuple[Any, Any] | Rows, sources: Sources, columns: Sequence[Any] | None = None) -> Rows:
+    """Further rows of the target, checked against the sources; ``columns`` are the names of theirs."""
+    rows = rows_from(part, TEST, columns)
+    return Sources((TEST,), (rows,), sources.validation, sources.classes).rows[0]
 
 
 def _maximum(sources: Sources, options: FitOptions, chosen: Chosen) -> list[float] | None:

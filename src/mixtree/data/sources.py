@@ -71,15 +71,11 @@ class Sources:
         Columns of DataFrames are put in the order of the validation rows', by their names. Without
         ``classes`` labels are checked no further than that of a regression.
         """
-        named = (columns_of(part) for part in (validation, *rows.values()))
-        columns = next((each for each in named if each is not None), None)
+        columns = columns_of(validation, *rows.values())
         return cls(
             tuple(rows),
-            tuple(
-                _as_rows(part, TEST if name == TEST else f"source {name!r}", columns)
-                for name, part in rows.items()
-            ),
-            _as_rows(validation, VALIDATION, columns),
+            tuple(rows_from(part, f"source {name!r}", columns) for name, part in rows.items()),
+            rows_from(validation, VALIDATION, columns),
             classes or 0,
         )
 
@@ -121,11 +117,13 @@ class Problem:
     alpha: Mixture | None = None
 
 
-def columns_of(part: Any) -> list[Any] | None:
-    """The names of the columns of a part's features, (x, y) or Rows; None if they have none."""
-    x = part.x if isinstance(part, Rows) else part[0] if isinstance(part, tuple | list) and part else None
-    found = getattr(x, "columns", None)
-    return None if found is None else list(found)
+def columns_of(*parts: Any) -> list[Any] | None:
+    """The names of the columns of the first of these, (x, y) or Rows, that has some; None if none does."""
+    for part in parts:
+        x = part.x if isinstance(part, Rows) else part[0] if isinstance(part, tuple | list) and part else None
+        if (found := getattr(x, "columns", None)) is not None:
+            return list(found)
+    return None
 
 
 def in_order(x: Any, columns: Sequence[Any] | None, where: str, others: str) -> Any:
@@ -143,7 +141,8 @@ def in_order(x: Any, columns: Sequence[Any] | None, where: str, others: str) -> 
     return x[known]
 
 
-def _as_rows(part: Any, where: str, columns: list[Any] | None) -> Rows:
+def rows_from(part: Any, where: str, columns: Sequence[Any] | None = None) -> Rows:
+    """Rows of what a user has: (x, y), (x, y, weight) or Rows, the columns of a DataFrame in this order."""
     given = part
     if isinstance(part, Rows):
         given = (part.x, part.y) if part.weight is None else (part.x, part.y, part.weight)
