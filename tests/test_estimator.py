@@ -362,7 +362,7 @@ def test_frames_of_sources_are_matched_by_name():
     options = {"estimator": "linear", "budget": 60, "reference": "none"}
     model = MixtureClassifier(**options).fit({"one": (frame, y), "two": (frame[["c", "b", "a"]], y)})
     assert model.score(frame, y) > 0.8
-    with pytest.raises(DataError, match=r"the sources have different columns \('b'\)"):
+    with pytest.raises(DataError, match=r"a source and the first one have different columns \('b'\)"):
         MixtureClassifier(**options).fit({"one": (frame, y), "two": (frame[["c", "a"]], y)})
 
 

@@ -19,7 +19,7 @@ from mixtree.fitting import as_sources, fit, make_options, prepare
 from mixtree.judging import judge
 from mixtree.metrics import AUROC
 from mixtree.references import Extra
-from mixtree.scoring import Case, gained_by_rows
+from mixtree.scoring import Case
 from mixtree.storage.sql import open_storage
 from mixtree.study import run
 from mixtree.verdict import Difference, ScoreInterval, make_verdict
@@ -302,7 +302,7 @@ def test_what_the_targets_rows_brought_is_known_from_models_that_saw_half_of_the
         data = as_sources({"a": part(800, 1.0), "b": part(800, 0.9)}, part(300, sign), classes=2)
         prepared = prepare(data, make_options(model="linear", budget=800))
         result = run(prepared.search, prepared.trainer, keep_predictions=True)
-        return gained_by_rows(Case(prepared, result, AUROC, LabelScale()))
+        return Case(prepared, result, AUROC, LabelScale()).gained
 
     assert gained(-1.0) > 0.3
     assert gained(1.0) is None  # not trained on them

@@ -15,7 +15,7 @@ from mixtree.folds import fold_rows
 from mixtree.judging import judge
 from mixtree.metrics import ACCURACY, AUROC, RMSE, as_metric
 from mixtree.references import Extra, nested_predictions
-from mixtree.scoring import Case, _by_twins, _reaching, _room, gained_by_rows, untouched
+from mixtree.scoring import Case, _by_twins, _reaching, _room, untouched
 from mixtree.study import run
 from mixtree.verdict import ScoreInterval, honest_score, label_folds
 from mixtree.verdict.words import number
@@ -120,7 +120,7 @@ def test_twins_are_scored_on_rows_they_never_saw_less_what_choosing_made_up():
     words = "cross-fitted on the 80 rows that also trained the model, of models that saw half of them and may"
     assert words in verdict.sentence and "partly optimistic" in verdict.sentence
     (note,) = [note for note in verdict.notes if "its twins, each trained on one half" in note]
-    gain = gained_by_rows(case)
+    gain = case.gained
     assert gain is not None and gain > 0.0
     assert f"half of the rows made them better by {number(gain)}, so all" in note
     # All rows may teach more than half of them did: the interval reaches further to that side.

@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import train_test_split
@@ -24,14 +23,13 @@ from mixtree.data.copies import without_copies
 from mixtree.data.frames import as_frame, is_missing
 from mixtree.data.labelscale import LabelScale
 from mixtree.data.preprocessing import Preprocessor
-from mixtree.data.readers import pick
-from mixtree.data.sources import Rows, Sources
+from mixtree.data.sources import Rows, Sources, in_order
 from mixtree.errors import DataError, InputError
 from mixtree.fitting import FitOptions, Prepared, prepare
 from mixtree.judging import judged
 from mixtree.loop import FINISHED
 from mixtree.metrics import Metric, class_names
-from mixtree.models import ModelOptions, make_trainer
+from mixtree.models import Predictor, make_trainer
 from mixtree.references import TimeIsUp, TimeLimit
 from mixtree.study import opened, run
 from mixtree.tree import Tree
@@ -214,13 +212,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             self.verdict_ = replace(result.verdict, warnings=(*result.verdict.warnings, told))
         # The model alone is kept: the training rows do not travel with the estimator.
         self._sparse = hasattr(validation.x, "tocsr")
-        blank = Sources.blank(
-            sources.names, features=sources.features, classes=sources.classes, sparse=self._sparse
-        )
-        fitted = getattr(trainer, "transformers", None)
-        model = ModelOptions(lr=self.lr, batch_size=prepared.chosen.batch_size, transformers=fitted)
-        self._predictor = make_trainer(self.estimator, blank, model)
-        self._state = self._predictor.load(trainer.save(result.state))
+        self._predictor = Predictor(self.estimator, trainer, result.state, sources)
 
     def _baseline(self, name: str, prepared: Prepared, limit: TimeLimit | None) -> float:
         """The validation score of a baseline at the same budget, outside the study's own.
@@ -383,11 +375,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         X = self._read_more(X)
         if hasattr(X, "tocsr") and not self._sparse:
             X = X.toarray()
-        x = self._features(X)
-        if self._sparse and not hasattr(x, "tocsr"):  # to some models what is not stored is missing, not 0
-            x = csr_array(x)
-        predictor: Any = self._predictor
-        return np.asarray(predictor.predict(self._state, x), dtype=np.float64)
+        return np.asarray(self._predictor.predict(self._features(X)), dtype=np.float64)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -548,12 +536,9 @@ def _stack(parts: list[Any]) -> Any:
     if hasattr(parts[0], "columns"):
         import polars as pl
 
-        frames = [as_frame(part) for part in parts]
-        columns = frames[0].columns
-        for frame in frames[1:]:
-            if odd := sorted(set(frame.columns) ^ set(columns)):
-                raise DataError(f"the sources have different columns ({', '.join(map(repr, odd[:5]))})")
-        return pl.concat([pick(frame, columns) for frame in frames], how="vertical_relaxed")
+        first, *others = (as_frame(part) for part in parts)
+        alike = [in_order(frame, first.columns, "a source", "the first one") for frame in others]
+        return pl.concat([first, *alike], how="vertical_relaxed")
     if any(hasattr(part, "tocsr") for part in parts):
         from scipy import sparse
 

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from mixtree.algorithms import Setting, make_search, training_sources
 from mixtree.data.copies import without_copies
-from mixtree.data.labels import MOST_CLASSES
-from mixtree.data.sources import TEST, Rows, Sources, columns_of, rows_from
+from mixtree.data.sources import MOST_CLASSES, TEST, Rows, Sources, columns_of, rows_from
 from mixtree.errors import DataError, InputError
 from mixtree.events import Listener
 from mixtree.metrics import Metric, as_metric, check_metric, class_names, default_metric

@@ -21,10 +21,10 @@ from mixtree.fitting import MANY_PASSES, Prepared
 from mixtree.metrics import LOG_LOSS, Metric
 from mixtree.policies import TARGET_PHASES
 from mixtree.references import Extra, TimeLimit, attribution, references
-from mixtree.scoring import Case, Scored, gained_by_rows, scored_by_rows
+from mixtree.scoring import Case, Scored, scored_by_rows
 from mixtree.simplex import Mixture
 from mixtree.storage.base import Storage
-from mixtree.study import Result
+from mixtree.study import VERDICT, Result
 from mixtree.threads import one_thread
 from mixtree.verdict import (
     CrossFit,
@@ -38,7 +38,7 @@ from mixtree.verdict import (
 )
 from mixtree.verdict.intervals import FEW, is_area, is_error, is_share
 from mixtree.verdict.target import about_target
-from mixtree.verdict.words import EVENT, VALIDATION, number
+from mixtree.verdict.words import VALIDATION, number
 
 Floats = NDArray[np.float64]
 
@@ -146,7 +146,7 @@ def _concluded(
         mixture=mixture,
         tuned=case.mixed.path != result.node.path,
         tried=any(node.phase in TARGET_PHASES for node in result.tree.values()),
-        by_rows=gained_by_rows(case),
+        by_rows=case.gained,
         bounded=bool(options.minimum or options.maximum or options.max_passes),
         queries=len(result.tree) if case.chooses else 0,
         chosen_on=_chosen_on(models, case) if honest else None,
@@ -341,15 +341,6 @@ def _mixture(case: Case) -> tuple[HullTest, MixtureUncertainty]:
 
 def _store(storage: Storage, study: str, verdict: Verdict) -> None:
     text = json.dumps(verdict.as_dict(), ensure_ascii=False)
-    known = [each.message for each in storage.events(study) if each.kind == EVENT]
+    known = [each.message for each in storage.events(study) if each.kind == VERDICT]
     if known[-1:] != [text]:
-        storage.add_event(study, EVENT, text)
-
-
-def stored_verdict(storage: Storage, study: str) -> dict[str, Any] | None:
-    """A study's verdict as plain data; None if it has none."""
-    texts = [each.message for each in storage.events(study) if each.kind == EVENT]
-    if not texts:
-        return None
-    found: dict[str, Any] = json.loads(texts[-1])
-    return found
+        storage.add_event(study, VERDICT, text)

@@ -95,7 +95,7 @@ def load_model(folder: str | FilePath) -> SavedModel:
     preprocessor = Preprocessor.from_files(folder / PREPROCESSING)
     sources = Sources.blank(
         about["sources"],
-        features=model["features"],
+        shape=(model["features"],),
         classes=len(about["classes"] or ()),
         sparse=preprocessor.sparse,
     )

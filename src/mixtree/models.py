@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from mixtree.data.sources import Rows, Sources, in_order
+from mixtree.data.sources import Sources, in_order
 from mixtree.errors import InputError
 from mixtree.trainer import Trainer
+from mixtree.trainers.rows import balanced_weights
 
 NAMES = ("mlp", "linear", "lightgbm", "xgboost", "sklearn:NAME")
 TREES = 100
@@ -73,7 +74,7 @@ class Predictor:
         if rows.ndim < 2 or tuple(rows.shape[1:]) != self._shape:
             raise InputError(f"the model was trained on rows of shape {self._shape}; got {rows.shape}")
         rows = rows.astype(self._dtype)
-        if self._sparse != hasattr(rows, "tocsr"):
+        if self._sparse != hasattr(rows, "tocsr"):  # to some models what is not stored is missing, not 0
             rows = csr_array(rows) if self._sparse else rows.toarray()
         trainer, state = self._load()
         return trainer.predict(state, rows)
@@ -85,10 +86,9 @@ class Predictor:
                 "top of a module"
             )
         if self._loaded is None:
-            shape = (1, *self._shape)
-            one = csr_array(shape, dtype=self._dtype) if self._sparse else np.zeros(shape, dtype=self._dtype)
-            row = Rows(one, np.zeros(1, dtype=np.int64 if self._classes else np.float64))
-            blank = Sources(self._names, (row,) * len(self._names), row, self._classes)
+            blank = Sources.blank(
+                self._names, shape=self._shape, classes=self._classes, sparse=self._sparse, dtype=self._dtype
+            )
             trainer: Any = make_trainer(self._model, blank, self._options)
             self._loaded = trainer, trainer.load(dict(self._arrays))
         return self._loaded
@@ -225,11 +225,7 @@ def _class_weight(options: ModelOptions, sources: Sources) -> Any:
     if isinstance(given, str):
         if given != "balanced":
             raise InputError(f"class_weight is 'balanced' or a factor per class; got {given!r}")
-        # So that every class has the same total weight; one that only the target has keeps 1.
-        counts = np.sum([np.bincount(part.y, minlength=sources.classes) for part in sources.rows], axis=0)
-        present = np.count_nonzero(counts)
-        factors = np.where(counts > 0, counts.sum() / (present * np.maximum(counts, 1)), 1.0)
-        return [float(each) for each in factors]
+        return balanced_weights(sources).tolist()
     if not isinstance(given, Mapping):
         return [float(each) for each in given]
     unknown = [label for label in given if label not in range(sources.classes)]

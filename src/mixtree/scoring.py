@@ -14,7 +14,7 @@ from mixtree.data.sources import Rows
 from mixtree.fitting import Prepared, chooses
 from mixtree.folds import fold_rows
 from mixtree.loop import FINISHED
-from mixtree.metrics import LOG_LOSS, SQUARED_LOSS, Metric
+from mixtree.metrics import LOG_LOSS, SQUARED_LOSS, Metric, absent_classes
 from mixtree.policies import TARGET_PHASES
 from mixtree.references import Extra, TimeIsUp, View, nested_predictions
 from mixtree.search import STEP_SIZE
@@ -48,6 +48,11 @@ class Case:
     """Nodes that were trained on the sources alone."""
     clean_predictions: dict[Path, NDArray[Any]] = field(init=False)
     """Of those that did not diverge, as they are stored: thousands of them as 64 bits would be gigabytes."""
+    gained: float | None = field(init=False)
+    """By how much training on the target's rows made the model better, by twins that saw half of them each.
+
+    None where it was not trained on them, or has no twins.
+    """
 
     def __post_init__(self) -> None:
         clean = untouched(self.result.tree, len(self.prepared.sources))
@@ -58,6 +63,29 @@ class Case:
         }
         object.__setattr__(self, "clean", clean)
         object.__setattr__(self, "clean_predictions", kept)
+        object.__setattr__(self, "gained", self._gained())
+
+    def _gained(self) -> float | None:
+        unseen, before = self.unseen, self.predicted_by(self.mixed.path)
+        if unseen is None or before is None or self.mixed.path == self.result.node.path:
+            return None
+        if self.metric.contributions is None:  # a user's function may fail on a part of the rows
+            return None
+        y, classes = self.y, self.prepared.sources.classes
+        with absent_classes():
+            gains = [
+                self.metric.signed(self.metric(y[part], before[part]))
+                - self.metric.signed(self.metric(y[part], unseen[part]))
+                for part in fold_rows(self.prepared.sources.validation, classes)
+                if not classes or len(np.unique(y[part])) > 1
+            ]
+        return float(np.mean(gains)) if gains else None
+
+    @property
+    def unseen(self) -> Floats | None:
+        """What twins of a model trained on the target's rows predict for those that they did not see."""
+        found = getattr(self.prepared.search, "unseen", None)
+        return None if found is None else np.asarray(self.scale.back(found), dtype=np.float64)
 
     @property
     def y(self) -> NDArray[Any]:
@@ -269,11 +297,10 @@ def _wider(score: _Interval, metric: Metric, factor: float) -> _Interval:
 
 def _by_twins(case: Case, refused: tuple[str, ...]) -> Scored | None:
     """Tuned on the rows that would score it, but its policy tuned twins of it on folds of them too."""
-    unseen = getattr(case.prepared.search, "unseen", None)
-    if unseen is None:
+    mine = case.unseen
+    if mine is None:
         return None
     rows, classes = case.prepared.sources.validation, case.prepared.sources.classes
-    mine = np.asarray(case.scale.back(unseen), dtype=np.float64)
     folds = np.zeros(len(rows), dtype=np.intp)
     for fold, held in enumerate(fold_rows(rows, classes)):
         folds[held] = fold
@@ -288,7 +315,7 @@ def _by_twins(case: Case, refused: tuple[str, ...]) -> Scored | None:
         "each trained on one half of them and scored on the other"
     )
     # All rows teach more than half of them: as much again as a part of what the first half taught.
-    gain = max(gained_by_rows(case) or 0.0, 0.0)
+    gain = max(case.gained or 0.0, 0.0)
     further = min(_TAUGHT * gain, _room(score.value, case.metric))
     if further > 0.0:
         note += (
@@ -322,25 +349,6 @@ def _reaching(score: _Interval, metric: Metric, further: float) -> _Interval:
     if metric.higher_is_better:
         return replace(score, high=min(score.high + further, 1.0))
     return replace(score, low=max(score.low - further, 0.0))
-
-
-def gained_by_rows(case: Case) -> float | None:
-    """By how much training on the target's rows made the model better, by twins that saw half of them each.
-
-    None where it was not trained on them, or has no twins.
-    """
-    unseen, before = getattr(case.prepared.search, "unseen", None), case.predicted_by(case.mixed.path)
-    if unseen is None or before is None or case.mixed.path == case.result.node.path:
-        return None
-    rows, classes = case.prepared.sources.validation, case.prepared.sources.classes
-    twins, parts = np.asarray(case.scale.back(unseen), dtype=np.float64), fold_rows(rows, classes)
-    gains = [
-        case.metric.signed(case.metric(case.y[part], before[part]))
-        - case.metric.signed(case.metric(case.y[part], twins[part]))
-        for part in parts
-        if not classes or len(np.unique(case.y[part])) > 1
-    ]
-    return float(np.mean(gains)) if gains else None
 
 
 def _score_before(case: Case, refused: tuple[str, ...]) -> Scored:

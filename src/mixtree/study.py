@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+VERDICT = "verdict"
+"""The kind of a study's event that holds its verdict as JSON."""
+
 LONGEST_NAME = 100
 """Characters of a stored study's name; a folder is called after it."""
 
@@ -232,10 +235,19 @@ def _load(place: Storage, study: str, trainer: Trainer[Any] | None) -> Result[An
 
 
 def _verdict(storage: Storage, study: str) -> Verdict | None:
-    from mixtree.verdict.words import EVENT, Verdict
+    from mixtree.verdict import Verdict
 
-    texts = [each.message for each in storage.events(study) if each.kind == EVENT]
-    return Verdict.from_dict(json.loads(texts[-1])) if texts else None
+    told = stored_verdict(storage, study)
+    return None if told is None else Verdict.from_dict(told)
+
+
+def stored_verdict(storage: Storage, study: str) -> dict[str, Any] | None:
+    """A study's verdict as plain data; None if it has none."""
+    texts = [each.message for each in storage.events(study) if each.kind == VERDICT]
+    if not texts:
+        return None
+    found: dict[str, Any] = json.loads(texts[-1])
+    return found
 
 
 def stored_tree(storage: Storage, study: str) -> Tree:

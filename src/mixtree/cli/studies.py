@@ -114,13 +114,12 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
 
     from mixtree.certificate import certificate_of
     from mixtree.cli.reports import four_digits, mixture_words, print_verdict
-    from mixtree.judging import stored_verdict
-    from mixtree.verdict.words import EVENT
+    from mixtree.study import VERDICT, stored_verdict
 
     with closing(open_existing(url)) as storage:
         record = pick(storage, study)
         about, tree = summary(storage, record), _tree(storage, record)
-        happened = [each for each in storage.events(record.name) if each.kind != EVENT]
+        happened = [each for each in storage.events(record.name) if each.kind != VERDICT]
         about["events"] = [[each.at, each.kind, each.message] for each in happened]
         about["verdict"] = stored_verdict(storage, record.name)
         sure = certificate_of(storage, record)

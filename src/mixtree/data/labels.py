@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from mixtree.data.frames import as_numbers, as_text, kind_of
 from mixtree.data.readers import names
+from mixtree.data.sources import MOST_CLASSES
 from mixtree.errors import DataError, InputError
 
 Task: TypeAlias = Literal["classification", "regression"]
 Label: TypeAlias = str | int | float | bool
 
-MOST_CLASSES = 50
-"""Whole numbers with more different values than this are a regression unless told."""
 _TOO_MANY = 1000
 
 
@@ -75,14 +74,12 @@ class Labels:
         if codes.null_count():
             unseen = text.filter(codes.is_null()).unique().sort()
             folded = {key.casefold() for key in keys}
-            if codes.null_count() == len(codes) or all(each.casefold() in folded for each in unseen):
-                raise DataError(
-                    f"{where}: label {names(unseen, most=5)} in column {self.name!r} is in no training row;"
-                    f" the classes are {names(keys)}. Are they written in another way? Write them alike"
-                )
+            alike = codes.null_count() == len(codes) or all(each.casefold() in folded for each in unseen)
+            how = "Leave those rows out, or add a source that has them"
             raise DataError(
                 f"{where}: label {names(unseen, most=5)} in column {self.name!r} is in no training row; the"
-                f" classes are {names(keys)}. Leave those rows out, or add a source that has them"
+                f" classes are {names(keys)}. "
+                f"{'Are they written in another way? Write them alike' if alike else how}"
             )
         return codes.to_physical().to_numpy().astype(np.int64)
 

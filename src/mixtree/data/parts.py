@@ -12,7 +12,7 @@ import polars as pl
 from mixtree.data.dates import SURE_FORMATS, as_dates, date_format
 from mixtree.data.frames import Kind, as_frame, as_text, kind_of
 from mixtree.data.labels import alike
-from mixtree.data.readers import names, plain_name, read_table
+from mixtree.data.readers import names, read_table, with_plain_names
 from mixtree.data.specs import Table, TableSpec
 from mixtree.errors import DataError
 
@@ -79,10 +79,7 @@ def _open(table: Table, what: str, text: Iterable[str] = ()) -> tuple[str, pl.Da
     """What to call the table, and its rows."""
     if isinstance(table, str | Path):
         return f"{what} {table}", read_table(table, text=set(text))
-    frame = as_frame(table, where=what)
-    plain = list(map(plain_name, frame.columns))
-    if len(set(plain)) == len(plain) and plain != frame.columns:
-        frame = frame.rename(dict(zip(frame.columns, plain, strict=True)))
+    frame = with_plain_names(as_frame(table, where=what))
     if not frame.height:
         raise DataError(f"{what}: there are no rows in it")
     return what, frame

@@ -77,9 +77,7 @@ def read_table(
             frame = _read_arrow(path, zipped=zipped)
     if not frame.width:
         raise DataError(f"{path}: there are no columns in it")
-    plain = [plain_name(name) for name in frame.columns]
-    if len(set(plain)) == len(plain):  # else only their form tells them apart
-        frame.columns = plain
+    frame = with_plain_names(frame)
     if not frame.height:
         raise DataError(f"{path}: there are column names but no rows; is it the right file?")
     if columns is None:
@@ -94,6 +92,14 @@ def read_table(
 def plain_name(name: str) -> str:
     """A name in the one form that looks the same and is the same."""
     return unicodedata.normalize("NFC", name)
+
+
+def with_plain_names(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with its columns' names in that form, unless only their form tells them apart."""
+    plain = [plain_name(name) for name in frame.columns]
+    if plain == frame.columns or len(set(plain)) < len(plain):
+        return frame
+    return frame.rename(dict(zip(frame.columns, plain, strict=True)))
 
 
 def pick(frame: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:

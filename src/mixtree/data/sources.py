@@ -19,6 +19,9 @@ TARGET = "target"
 VALIDATION, TEST = "validation", "test"
 """What rows that only judge are called."""
 
+MOST_CLASSES = 50
+"""Whole numbers with more different values than this may be no classes."""
+
 FOLD = "target fold "
 """Sources of this name hold a part of the target's rows; they are never part of a reported mixture."""
 
@@ -80,9 +83,17 @@ class Sources:
         )
 
     @classmethod
-    def blank(cls, names: Sequence[str], *, features: int, classes: int, sparse: bool = False) -> Sources:
-        """Sources of the right shape without data: for a trainer that is only to predict."""
-        x = csr_array((1, features)) if sparse else np.zeros((1, features))
+    def blank(
+        cls,
+        names: Sequence[str],
+        *,
+        shape: tuple[int, ...],
+        classes: int,
+        sparse: bool = False,
+        dtype: Any = np.float64,
+    ) -> Sources:
+        """Sources of rows of this shape without data: for a trainer that is only to predict."""
+        x = csr_array((1, *shape), dtype=dtype) if sparse else np.zeros((1, *shape), dtype=dtype)
         row = Rows(x, np.zeros(1, dtype=np.int64 if classes else np.float64))
         return cls(tuple(names), (row,) * len(names), row, classes)
 

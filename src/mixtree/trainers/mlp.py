@@ -43,6 +43,7 @@ from mixtree.trainers.mlp_numpy import (
     NumpyKernel,
     Table,
 )
+from mixtree.trainers.rows import balanced_weights
 
 ENGINES = ("auto", "native", "numpy")
 _MOST_LAYERS = 64  # of the compiled kernel
@@ -396,10 +397,7 @@ def _class_weights(class_weight: Any, sources: Sources) -> NDArray[np.float64] |
         raise InputError("class_weight is for classes; this is a regression")
     if isinstance(class_weight, str):
         _check_choice("class_weight", class_weight, ("balanced",))
-        counts = np.bincount(np.concatenate([part.y for part in sources.rows]), minlength=sources.classes)
-        present = np.count_nonzero(counts)
-        # A class that only the target has keeps weight 1.
-        return np.where(counts > 0, counts.sum() / (present * np.maximum(counts, 1)), 1.0)
+        return balanced_weights(sources)
     weights = np.asarray(class_weight, dtype=np.float64)
     if weights.shape != (sources.classes,) or not np.all(np.isfinite(weights)) or weights.min() < 0:
         raise InputError(f"class_weight: {sources.classes} finite numbers, at least 0; got {class_weight}")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.data.sampling import Cursor
-from mixtree.data.sources import Rows
+from mixtree.data.sources import Rows, Sources
 
 
 def stacked(parts: Sequence[Rows]) -> Rows:
@@ -31,6 +31,13 @@ def stacked_features(parts: Sequence[Any]) -> Any:
     from scipy import sparse
 
     return sparse.vstack([sparse.csr_matrix(part) for part in parts], format="csr")
+
+
+def balanced_weights(sources: Sources) -> NDArray[np.float64]:
+    """A factor per class that gives all the same total weight; one that only the target has keeps 1."""
+    counts = np.bincount(np.concatenate([part.y for part in sources.rows]), minlength=sources.classes)
+    present = np.count_nonzero(counts)
+    return np.where(counts > 0, counts.sum() / (present * np.maximum(counts, 1)), 1.0)
 
 
 def save_cursor(cursor: Cursor) -> dict[str, NDArray[Any]]:

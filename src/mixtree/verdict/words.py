@@ -20,8 +20,6 @@ _ONCE = (
     "every model that is compared was trained once: the intervals speak of other rows, not of another seed, "
     "by which small differences may turn round"
 )
-EVENT = "verdict"
-"""The kind of a study's event that holds its verdict as JSON."""
 VALIDATION = "validation"
 """The reference that trains on the target's rows alone."""
 
