@@ -391,6 +391,33 @@ def hulls(repetitions: int) -> Iterator[Cell]:
             yield Cell("hull", f"rejected, target {hull}, in a fit of auto", n, of_auto, count, kind)
 
 
+def small(repetitions: int) -> Iterator[Cell]:
+    """Both as in a fit, of sources that have fewer rows than most targets here: their means are noisy too."""
+    for classes in (2, 0):
+        for size in (50, 100):
+            for n in ROWS:
+                hits, joint, rejected = 0, 0, 0
+                for number in range(repetitions):
+                    seed = int(stream("small", classes, size, n, number).integers(2**31))
+                    problem = synthetic(
+                        rows=size, validation=n, test=1, features=5, classes=classes, seed=seed
+                    )
+                    assert problem.alpha is not None
+                    hull, estimate = about_target(problem.sources, seed=seed, look_outside=False)
+                    assert estimate is not None
+                    source = number % len(problem.alpha)
+                    hits += bool(estimate.low[source] <= problem.alpha[source] <= estimate.high[source])
+                    joint += estimate.contains(problem.alpha)
+                    rejected += hull.inside is False
+                kind = f"{classes} classes" if classes else "regression"
+                what = f"{kind}, sources of {size} rows"
+                yield Cell("mixture", f"one weight, {what}", n, hits, repetitions)
+                yield Cell("mixture", f"joint region, {what}", n, joint, repetitions)
+                yield Cell(
+                    "hull", f"rejected, target inside, {what}", n, rejected, repetitions, "false alarms"
+                )
+
+
 def thinned(repetitions: int) -> Iterator[Cell]:
     """Both as in a fit, on problems of which it takes a part: 3,000 rows a source, 61 moments.
 
@@ -775,26 +802,32 @@ def compared(repetitions: int, *, ways: Mapping[str, dict[str, Any]], wanted: st
 
 
 def far(repetitions: int) -> Iterator[Cell]:
-    """The same of a target whose 20 slopes are its own: its rows teach much, and half of them teach less."""
-    count = max(2, repetitions // 4)
-    for metric in (AUROC, LOG_LOSS, RMSE, MAE):
-        for n in (50, 100, 149):
-            found = []
-            for number in range(count):
-                seed = int(stream("far", metric.task, n, number).integers(2**31))
-                problem = fits.of_its_own(seed, rows=n, classes=2 if metric.task == "classification" else 0)
-                told = fits.difference(
-                    problem, metric, seed=number, wanted="target", policy="auto", holdout=0.0
-                )
-                found += [told] if told is not None else []
-            if found:
-                off = np.mean([each.off for each in found])
-                more = f"quoted score {off:+.2f} of its interval's half width better than the truth"
-                scored = sum(each.scored for each in found)
-                hits = sum(each.covered for each in found)
-                cell = f"twins of auto, {metric.name}"
-                yield Cell("score", cell, n, scored, len(found), more=more)
-                yield Cell("difference", cell, n, hits, len(found))
+    """The same of a target whose 20 slopes are its own: its rows teach much, and a part of them less."""
+    for what, wanted, options, sizes, share in (
+        ("twins of auto", "target", TWINS["twins of auto"], (50, 100, 149), 4),
+        ("nested, auto", None, NESTED["nested, auto"], (50, 100), 8),
+    ):
+        for metric in (AUROC, LOG_LOSS, RMSE, MAE):
+            for n in sizes:
+                yield from _far(what, metric, n, max(2, repetitions // share), wanted=wanted, **options)
+
+
+def _far(
+    what: str, metric: Metric, n: int, count: int, *, wanted: str | None, **options: Any
+) -> Iterator[Cell]:
+    found = []
+    for number in range(count):
+        seed = int(stream("far", metric.task, n, number).integers(2**31))
+        problem = fits.of_its_own(seed, rows=n, classes=2 if metric.task == "classification" else 0)
+        told = fits.difference(problem, metric, seed=number, wanted=wanted, **options)
+        found += [told] if told is not None else []
+    if not found:
+        return
+    off = np.mean([each.off for each in found])
+    more = f"quoted score {off:+.2f} of its interval's half width better than the truth"
+    scored, hits = sum(each.scored for each in found), sum(each.covered for each in found)
+    yield Cell("score", f"{what}, {metric.name}", n, scored, len(found), more=more)
+    yield Cell("difference", f"{what}, {metric.name}", n, hits, len(found))
 
 
 def worth(repetitions: int) -> Iterator[Cell]:
@@ -838,6 +871,7 @@ PARTS: dict[str, Callable[[int], Iterator[Cell]]] = {
     "user": user,
     "mixtures": mixtures,
     "hulls": hulls,
+    "small": small,
     "thinned": thinned,
     "crowded": crowded,
     "rare": rare,
@@ -913,9 +947,9 @@ def _about(name: str, cells: list[dict[str, Any]]) -> str:
         )
     if name == "far":
         return (
-            f"A target with 20 slopes of its own, {min(counts):,} to {max(counts):,} real fits a figure that "
-            "trained on its rows and held none back: how often the twins' 95 % intervals hold the returned "
-            "model's score, and its difference from uniform, on 10,000 test rows:"
+            f"A target with 20 slopes of its own, {min(counts):,} to {max(counts):,} real fits a figure, "
+            "those with twins trained on its rows: how often 95 % intervals of twins or nested folds hold "
+            "the returned model's score, and its difference from uniform, on 10,000 test rows:"
         )
     if name == "worth":
         return (

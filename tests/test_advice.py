@@ -12,6 +12,7 @@ from mixtree.advice import Looks, Models, advice, looks
 from mixtree.metrics import ACCURACY, AUROC, LOG_LOSS, Metric, as_metric
 from mixtree.tree import Node
 from mixtree.verdict import expected_optimism
+from mixtree.verdict.words import number
 
 
 def models(count: int, skill: list[float], rows: int = 200):
@@ -56,8 +57,30 @@ def test_a_model_that_still_improves_asks_for_budget():
     y, predictions, nodes = models(4, [0.1, 0.5, 0.8, 1.0])
     (line,) = advice(models_of(AUROC, y, predictions, nodes), chooses=True, noise=0.0)
     assert "twice the target rows" in line and line.endswith("more budget is worth more")
-    (line,) = advice(models_of(AUROC, y, predictions, nodes), chooses=False, noise=1.0)
-    assert "target rows" not in line and "below the noise" in line
+    found = models_of(AUROC, y, predictions, nodes)
+    (line,) = advice(found, chooses=False, noise=1.0)
+    # The noise is that of a difference on the same rows, not the score's.
+    error = AUROC.paired_error(y, predictions[nodes[3].path], predictions[nodes[1].path])
+    assert found.noise() == error != AUROC.standard_error(y, predictions[nodes[3].path])
+    assert "target rows" not in line and line.endswith(f"the noise is {number(error)}")
+
+
+def test_a_model_that_hardly_improves_is_told_so():
+    y, predictions, nodes = models(4, [0.5, 0.55, 0.54, 0.55])
+    (line,) = advice(models_of(AUROC, y, predictions, nodes), chooses=False, noise=0.0)
+    assert "below the noise" in line
+
+
+def test_where_nothing_is_known_of_differences_the_noise_is_the_scores():
+    y, predictions, nodes = models(4, [0.1, 0.5, 0.8, 1.0])
+
+    def mine(labels, each):
+        return AUROC(labels, each)
+
+    found = models_of(as_metric(mine, classes=2, higher_is_better=True), y, predictions, nodes)
+    assert found.noise() is None
+    (line,) = advice(found, chooses=False, noise=1.0)
+    assert line.endswith("below the noise of 1.000")
 
 
 @pytest.mark.parametrize("rows", [1, 8, 39])

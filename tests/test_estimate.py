@@ -22,7 +22,7 @@ from mixtree.data.synthetic import synthetic
 from mixtree.errors import InputError, TrainingError
 from mixtree.estimate import Estimate, hull_test, match_losses, match_moments, maximum_likelihood
 from mixtree.estimate.directions import Plan, find_all, plan
-from mixtree.estimate.hull import _Distance, hull_prepared
+from mixtree.estimate.hull import _Distance, _unsure, hull_prepared
 from mixtree.estimate.likelihood import em
 from mixtree.estimate.matching import match_prepared
 from mixtree.estimate.moments import prepare
@@ -438,6 +438,18 @@ def test_the_level_holds(options: dict[str, Any]) -> None:
             rejected.append(found.p <= 0.05)
     # 120 tests at 5 %: more than so many rejections would happen once in a thousand times.
     assert sum(rejected) <= binom.isf(0.001, len(rejected), 0.05)
+
+
+def test_few_rows_of_sources_that_matter_make_the_noise_wider() -> None:
+    factors = []
+    for rows in (50, 5_000):
+        prepared = prepare(synthetic(rows=rows, validation=50, test=1).sources)
+        rng = np.random.default_rng(1)
+        factors.append(_unsure(prepared, np.full(3, 1 / 3), 20_000, rng))
+        assert rng.random() == np.random.default_rng(1).random()  # what else is drawn stays the same
+    # The variance of Student's t, of about 72 degrees of freedom (three sources of 24 each).
+    assert np.mean(factors[0] ** 2) == pytest.approx(72 / 70, rel=0.005)
+    assert np.mean(factors[1] ** 2) == pytest.approx(1.0, rel=0.001)
 
 
 def test_too_few_rows_are_undecided_and_the_rows_needed_do_decide() -> None:

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from mixtree.data.labelscale import LabelScale
-from mixtree.data.sources import Rows
+from mixtree.data.sources import Rows, Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.fitting import fit, make_options, prepare
 from mixtree.folds import fold_rows
 from mixtree.judging import judge
-from mixtree.metrics import ACCURACY, AUROC, RMSE, as_metric
+from mixtree.metrics import ACCURACY, AUROC, LOG_LOSS, RMSE, as_metric
 from mixtree.references import Extra, nested_predictions
-from mixtree.scoring import Case, _by_twins, _reaching, _room, untouched
+from mixtree.scoring import Case, _by_twins, _reaching, _room, constants, untouched
 from mixtree.study import run
 from mixtree.verdict import ScoreInterval, honest_score, label_folds
 from mixtree.verdict.words import number
@@ -155,6 +155,41 @@ def test_nested_folds_score_a_model_of_the_targets_rows(few):
     assert verdict.reference_spent["nested folds"] == verdict.reference_spent["validation"] == 5 * 120
     assert [name for name, _ in verdict.differences][-1] == "validation"
     assert any("choosing with 80% of the rows" in note for note in verdict.notes)
+
+
+@pytest.mark.parametrize("policy", ["auto", "validation"])
+def test_nested_intervals_reach_further_where_the_rows_taught_much(policy):
+    """Four fifths of the rows teach less than all of them."""
+    rng = np.random.default_rng(0)
+
+    def draw(rows, slopes):  # of their own in every source and in the target
+        x = rng.standard_normal((rows, 20))
+        return Rows(x, (x @ slopes + rng.logistic(size=rows) > 0).astype(np.int64))
+
+    slopes = 3.0 / np.sqrt(20.0) * rng.standard_normal((3, 20))
+    sources = Sources(("a", "b"), (draw(600, slopes[0]), draw(600, slopes[1])), draw(80, slopes[2]), 2)
+    options = {"model": "linear", "budget": 600, "policy": policy, "metric": "log-loss"}
+    prepared = prepare(sources, make_options(**options, nested=True, reference="none"))
+    case = Case(
+        prepared, run(prepared.search, prepared.trainer, keep_predictions=True), LOG_LOSS, LabelScale()
+    )
+    verdict = judge(prepared, case.result)
+    before = case.predicted_by(case.mixed.path)
+    assert (before is None) == (policy == "validation")
+    y = sources.validation.y
+    if before is None:
+        (before,) = constants(y, 2).values()
+    gain = LOG_LOSS(y, before) - verdict.score.value
+    assert gain > 0.0
+    folds = label_folds(y, 5, np.random.default_rng(0))
+    plain = honest_score(
+        LOG_LOSS, y, nested_predictions(Extra(prepared, 600, LabelScale()), folds), rows_role="nested"
+    )
+    reach = 1.25 * (plain.value - plain.low) + gain / 3.0
+    assert verdict.score.value - verdict.score.low == pytest.approx(min(reach, plain.value))
+    (note,) = [note for note in verdict.notes if note.startswith("nested: ")]
+    assert note.endswith(f"reach {number(gain / 3.0)} further to the better side")
+    assert f"80% of the rows made them better by {number(gain)}, so all" in note
 
 
 def test_nested_areas_are_those_within_the_folds(few):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 from math import hypot, isfinite
 from typing import Any
 
@@ -115,6 +115,33 @@ class Models:
                 return np.asarray(np.take_along_axis(found, places, axis=1))
         return scores_of_picked(self.metric, self.y, [self._predictions[path] for path in few], parts, places)
 
+    def noise(self) -> float | None:
+        """The standard error of what the later half of the training changed, as twice as much of it might.
+
+        Of a difference on the same rows, most of whose noise both models share; None where it is not known.
+        """
+        led = [node for node in self.lineage if node.path in self.scores]
+        if len(led) < 2 or self.metric.contributions is None:
+            return None
+        behind = dict(zip((node.path for node in self.lineage), self._totals(), strict=True))
+        half = behind[led[-1].path] / 2.0
+        before = min(led[:-1], key=lambda node: abs(behind[node.path] - half))
+        error = self.metric.paired_error(
+            self.y, self._predictions[led[-1].path], self._predictions[before.path]
+        )
+        return error if isfinite(error) and error > 0.0 else None
+
+    def by_steps(self) -> dict[float, float]:
+        """The scores on the way to the returned model, by the steps that each took."""
+        return {
+            total: self.scores[node.path]
+            for total, node in zip(self._totals(), self.lineage, strict=True)
+            if node.path in self.scores
+        }
+
+    def _totals(self) -> list[int]:
+        return list(accumulate(node.steps for node in self.lineage))
+
     def _finite(self, paths: Sequence[Path], most: int | None = None) -> list[Path]:
         """The first of these whose models predict numbers only; the others are not looked at."""
         return list(islice((path for path in paths if all_finite(self._predictions[path])), most))
@@ -146,18 +173,16 @@ def advice(models: Models, *, chooses: bool, noise: float) -> tuple[str, ...]:
 
     Rows, if choosing is all that they do (``chooses``): the score of what a quarter and a half of them
     choose, on the other half. Budget: the returned model's score after each training that led to it.
+    ``noise`` is the score's, for where that of a difference is not known.
     """
-    total, by_steps = 0, dict[float, float]()
-    for node in models.lineage:
-        total += node.steps
-        if node.path in models.scores:
-            by_steps[total] = models.scores[node.path]
+    by_steps = models.by_steps()
+    paired = models.noise()
     return rows_or_budget(
         models.metric,
         by_rows=_by_rows(models, models.choose) if chooses and models.choose is not None else None,
         by_steps=by_steps if len(by_steps) >= _CURVE else None,
         rows=len(models.y),
-        noise=noise,
+        noise=noise if paired is None else paired,
     )
 
 

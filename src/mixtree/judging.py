@@ -21,7 +21,7 @@ from mixtree.fitting import MANY_PASSES, Prepared
 from mixtree.metrics import LOG_LOSS, Metric
 from mixtree.policies import TARGET_PHASES
 from mixtree.references import Extra, TimeLimit, attribution, references
-from mixtree.scoring import Case, Scored, scored_by_rows
+from mixtree.scoring import Case, Scored, constants, scored_by_rows
 from mixtree.simplex import Mixture
 from mixtree.storage.base import Storage
 from mixtree.study import VERDICT, Result
@@ -292,12 +292,7 @@ def _beside_constant(case: Case, scored: Scored, value: float) -> list[str]:
     metric, y = case.metric, case.scale.back(scored.view.rows.y)
     if len(y) < FEW or not (is_share(metric) or is_error(metric)):  # what a user's makes of it is not known
         return []
-    if classes := case.prepared.sources.classes:
-        shares = np.bincount(y.astype(np.intp), minlength=classes) / len(y)
-        known = {"the shares of the classes": np.tile(shares, (len(y), 1))}
-    else:
-        middles = {"the mean": float(np.mean(y)), "the median": float(np.median(y))}
-        known = {name: np.full(len(y), middle) for name, middle in middles.items()}
+    known = constants(y, case.prepared.sources.classes)
     scores = {name: metric(y, each) for name, each in known.items()}
     best = min(scores, key=lambda name: metric.signed(scores[name]))
     if metric.signed(value) < metric.signed(scores[best]):

@@ -232,11 +232,12 @@ def _noise(
     """How far targets of this size, made of source rows, fall from their mixture: (repetitions, q)."""
     q = len(root)
     n = max(1, round(equations.n))
-    if n > _MANY:
-        drawn: Floats = rng.standard_normal((repetitions, q)) @ (root @ root_of(equations.noise(alpha))).T
-        return drawn
     own = mixed(alpha**2 / equations.sizes, equations.covariances)
     noise: Floats = rng.standard_normal((repetitions, q)) @ root_of(own).T
+    noise *= _unsure(prepared, alpha, repetitions, rng)[:, None]
+    if n > _MANY:
+        noise += rng.standard_normal((repetitions, q)) @ root_of(equations.noise(alpha) - own).T
+        return np.asarray(noise @ root.T)
     counts = rng.multinomial(n, alpha / alpha.sum(), size=repetitions)
     centres = equations.means.T.copy()
     for i, (table, share, part) in enumerate(
@@ -249,6 +250,18 @@ def _noise(
         centres[i] -= wide * (weight @ half)
     noise += (counts / n) @ centres - equations.means @ alpha
     return np.asarray(noise @ root.T)
+
+
+def _unsure(prepared: Prepared, alpha: Mixture, repetitions: int, rng: np.random.Generator) -> Floats:
+    """Factors that make the sources' own noise Student's: few rows hardly know how far they scatter.
+
+    Degrees of freedom by Satterthwaite, from half of every source's rows.
+    """
+    noise, freedom = alpha**2 / prepared.rare.rows, np.maximum(prepared.rare.rows / 2.0 - 1.0, 1.0)
+    together = noise.sum() ** 2 / (noise**2 / freedom).sum()
+    # A stream of its own: what else is drawn stays the same.
+    factors: Floats = np.sqrt(together / rng.spawn(1)[0].chisquare(together, repetitions))
+    return factors
 
 
 def _sums(table: Floats, weight: Floats, counts: NDArray[np.int64], rng: np.random.Generator) -> Floats:
