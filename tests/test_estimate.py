@@ -445,7 +445,7 @@ def test_few_rows_of_sources_that_matter_make_the_noise_wider() -> None:
     for rows in (50, 5_000):
         prepared = prepare(synthetic(rows=rows, validation=50, test=1).sources)
         rng = np.random.default_rng(1)
-        factors.append(_unsure(prepared, np.full(3, 1 / 3), 20_000, rng))
+        factors.append(_unsure(prepared, np.full(3, 1 / 3), 50, 20_000, rng))
         assert rng.random() == np.random.default_rng(1).random()  # what else is drawn stays the same
     # The variance of Student's t, of about 72 degrees of freedom (three sources of 24 each).
     assert np.mean(factors[0] ** 2) == pytest.approx(72 / 70, rel=0.005)

@@ -185,11 +185,20 @@ def test_nested_intervals_reach_further_where_the_rows_taught_much(policy):
     plain = honest_score(
         LOG_LOSS, y, nested_predictions(Extra(prepared, 600, LabelScale()), folds), rows_role="nested"
     )
-    reach = 1.25 * (plain.value - plain.low) + gain / 3.0
+    # A quarter of what most rows taught, or what half of them taught twins, and half as much again, if more.
+    further = max(gain / 4.0, 1.5 * (case.gained or 0.0) - gain)
+    by_twins = further > gain / 4.0
+    assert by_twins == (policy == "auto")
+    reach = 1.25 * (plain.value - plain.low) + further
     assert verdict.score.value - verdict.score.low == pytest.approx(min(reach, plain.value))
     (note,) = [note for note in verdict.notes if note.startswith("nested: ")]
-    assert note.endswith(f"reach {number(gain / 3.0)} further to the better side")
-    assert f"80% of the rows made them better by {number(gain)}, so all" in note
+    assert note.endswith(f"reach {number(further)} further to the better side")
+    told = (
+        ("half of the rows made twins of the returned model", case.gained)
+        if by_twins
+        else ("80% of the rows made them", gain)
+    )
+    assert f"{told[0]} better by {number(told[1])}, so all" in note
 
 
 def test_nested_areas_are_those_within_the_folds(few):

@@ -33,9 +33,7 @@ FOLD_PHASE = TARGET_PHASES[0]
 _WIDER = 1.25  # nested: scores were measured to be off by up to 1.23 times what their rows explain
 _GAPS_WIDER = 1.5  # the same of nested comparisons
 _TAUGHT = 0.5  # of what half of the rows taught a model: all of them taught up to so much more
-_NESTED_TAUGHT = (
-    1 / 3
-)  # the same of four fifths: a quarter if every row teaches alike, and fewer are left unused more often
+_NESTED_TAUGHT = 0.25  # of what four fifths of them taught: as much as any others, the last ones too
 _TWINS_WIDER = 1.75  # the same of a regression's twins, tuned on half of the rows each: up to 1.8 times
 
 
@@ -268,10 +266,15 @@ def _nested(case: Case, extra: Extra, folds: NDArray[np.intp]) -> Scored:
         f"alone would make it (that of a difference {_GAPS_WIDER - 1:.0%}), since those models are not the "
         "returned one"
     )
-    gain = _taught(case, score.value)
-    further = min(_NESTED_TAUGHT * gain, _room(score.value, case.metric))
+    gain, told = _taught(case, score.value), f"{1 - 1 / count:.0%} of the rows made them"
+    further = _NESTED_TAUGHT * gain
+    twins = case.gained or 0.0
+    if (1.0 + _TAUGHT) * twins - gain > further:  # fits on fewer rows may have left them alone
+        further = (1.0 + _TAUGHT) * twins - gain
+        gain, told = twins, "half of the rows made twins of the returned model"
+    further = min(further, _room(score.value, case.metric))
     if further > 0.0:
-        note += f"; {_may_be_better(f'{1 - 1 / count:.0%}', gain, further)}"
+        note += f"; {told} {_may_be_better(gain, further)}"
     score = _reaching(score, case.metric, further)
     of = f"fits like the returned one, each on {1 - 1 / count:.0%} of the rows"
     view = View(rows, False, folds, folds)
@@ -301,10 +304,10 @@ def constants(y: NDArray[Any], classes: int) -> dict[str, Floats]:
     return {name: np.full(len(y), middle) for name, middle in middles.items()}
 
 
-def _may_be_better(share: str, gain: float, further: float) -> str:
+def _may_be_better(gain: float, further: float) -> str:
     return (
-        f"{share} of the rows made them better by {number(gain)}, so all of them may make more of the model, "
-        f"and the intervals reach {number(further)} further to the better side"
+        f"better by {number(gain)}, so all of them may make more of the model, and the intervals reach "
+        f"{number(further)} further to the better side"
     )
 
 
@@ -357,7 +360,7 @@ def _by_twins(case: Case, refused: tuple[str, ...]) -> Scored | None:
     gain = max(case.gained or 0.0, 0.0)
     further = min(_TAUGHT * gain, _room(score.value, case.metric))
     if further > 0.0:
-        note += f"; {_may_be_better('half', gain, further)}"
+        note += f"; half of the rows made them {_may_be_better(gain, further)}"
     if not classes:
         score = _wider(score, case.metric, _TWINS_WIDER)
         note += (

@@ -29,6 +29,7 @@ _POWER = 0.8  # with which a target worth knowing about must be found before "in
 _SHARE = 0.5  # of such a target's rows that come from where no source is
 _UNLIKE = (0.25, 1.0)  # squared distance of such a place: at least; and with one source, nothing to compare
 _DRAWS = 200  # of targets outside, for the power
+_KNOWN = 1_000  # degrees of freedom from which a scatter is known
 _MANY = 1_000  # target rows from which their mean is taken to be normal
 _CORNERS = 6  # of a hull whose faces are tried one by one
 _FAR = 1e6  # squared distance of a corner from which products of corners lose too many digits
@@ -234,10 +235,10 @@ def _noise(
     n = max(1, round(equations.n))
     own = mixed(alpha**2 / equations.sizes, equations.covariances)
     noise: Floats = rng.standard_normal((repetitions, q)) @ root_of(own).T
-    noise *= _unsure(prepared, alpha, repetitions, rng)[:, None]
+    wider = _unsure(prepared, alpha, n, repetitions, rng)[:, None]
     if n > _MANY:
         noise += rng.standard_normal((repetitions, q)) @ root_of(equations.noise(alpha) - own).T
-        return np.asarray(noise @ root.T)
+        return np.asarray(wider * noise @ root.T)
     counts = rng.multinomial(n, alpha / alpha.sum(), size=repetitions)
     centres = equations.means.T.copy()
     for i, (table, share, part) in enumerate(
@@ -249,16 +250,26 @@ def _noise(
         noise += (wide / n) * _sums(half, weight, counts[:, i], rng)
         centres[i] -= wide * (weight @ half)
     noise += (counts / n) @ centres - equations.means @ alpha
-    return np.asarray(noise @ root.T)
+    return np.asarray(wider * noise @ root.T)
 
 
-def _unsure(prepared: Prepared, alpha: Mixture, repetitions: int, rng: np.random.Generator) -> Floats:
-    """Factors that make the sources' own noise Student's: few rows hardly know how far they scatter.
+def _unsure(prepared: Prepared, alpha: Mixture, n: int, repetitions: int, rng: np.random.Generator) -> Floats:
+    """Factors that make the noise Student's: few rows of a source hardly know how far they scatter.
 
-    Degrees of freedom by Satterthwaite, from half of every source's rows.
+    Degrees of freedom by Satterthwaite, from half of every source's rows, fewer where tails are heavy: the
+    variance of a variance grows with the fourth moment.
     """
-    noise, freedom = alpha**2 / prepared.rare.rows, np.maximum(prepared.rare.rows / 2.0 - 1.0, 1.0)
-    together = noise.sum() ** 2 / (noise**2 / freedom).sum()
+    rows = prepared.rare.rows
+    noise, freedom = alpha / n + alpha**2 / rows, np.maximum(rows / 2.0 - 1.0, 1.0)
+    together = float(noise.sum() ** 2 / (noise**2 / freedom).sum())
+    if together > _KNOWN:
+        return np.ones(repetitions)
+    tails = []
+    for table, part in zip(prepared.tables, prepared.parts[1], strict=True):
+        squares = np.square(table[part] - table[part].mean(axis=0))
+        tails.append(np.square(squares).mean(axis=0) / np.maximum(np.square(squares.mean(axis=0)), 1e-300))
+    usual = float(np.sqrt(np.mean(np.square(tails))))  # the heaviest matter most
+    together *= min(1.0, 2.0 / max(usual - 1.0, 1.0))
     # A stream of its own: what else is drawn stays the same.
     factors: Floats = np.sqrt(together / rng.spawn(1)[0].chisquare(together, repetitions))
     return factors
