@@ -130,10 +130,9 @@ class _Resamples:
         self._order = rng.permutation(rows) if groups < rows else None
         self._starts = np.arange(groups) * rows // groups
         signs = 2.0 * rng.integers(2, size=(_DRAWS // 2, groups), dtype=np.int8) - 1.0
-        # Each beside its contrary: over all draws a row is there once, and nobody gains without a choice.
-        self._signs = np.concatenate([signs, -signs])
-        sizes = np.diff(self._starts, append=rows)
-        self._total = np.maximum(1.0 + self._signs @ sizes / rows, 1.0 / rows)  # rows, as a share of all
+        self._signs = signs
+        more = signs @ np.diff(self._starts, append=rows) / rows
+        self._total = np.maximum(1.0 + _and_contrary(more), 1.0 / rows)  # rows, as a share of all
 
     def moves(self, metric: Metric, terms: Floats) -> Floats:
         """By how much (draws, models) the models' scores there are better than on the rows themselves."""
@@ -144,9 +143,14 @@ class _Resamples:
             gaps = (terms - (sums / counts)[:, codes]) / counts[codes]
             if self._order is not None:
                 gaps = np.add.reduceat(gaps[:, self._order], self._starts, axis=1)
-            moved = self._signs @ (gaps if metric.higher_is_better else -gaps).T
+            moved = _and_contrary(self._signs @ (gaps if metric.higher_is_better else -gaps).T)
         # A mean is of the rows that are there; areas, within classes, are taken to first order.
         return moved if metric.by_class else moved / self._total[:, None]
+
+
+def _and_contrary(draws: Floats) -> Floats:
+    """Each beside its contrary: over all draws a row is there once, and nobody gains without a choice."""
+    return np.concatenate([draws, -draws])
 
 
 def climbs(metric: Metric, y: ArrayLike, new: ArrayLike, best: ArrayLike, *, errors: float = 1.0) -> bool:
