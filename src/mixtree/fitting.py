@@ -178,7 +178,8 @@ def fit(
     Labels that are whole numbers are classes 0, 1, …; other numbers are a regression (``classes`` says how
     many classes there are, 0 for a regression). Features and labels are taken as they are: bring them to
     about size 1, or use MixtureClassifier and MixtureRegressor, which do it. Columns of DataFrames are
-    matched by name. Rows may have weights, (x, y, weight). ``result.predict(x)`` predicts further rows.
+    matched by name. The sources' rows may have weights, (x, y, weight); those of the target count alike.
+    ``result.predict(x)`` predicts further rows.
 
     >>> from mixtree.data.synthetic import synthetic
     >>> result = fit(synthetic(rows=200).sources, model="linear", budget=60, steps=5)

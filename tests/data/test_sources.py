@@ -78,6 +78,7 @@ BAD = [
     (table(rows={"a": (X[:, 0], Y)}), r"source 'a': features must be a table .*got shape \(4,\)"),
     (table(rows={"a": Rows(X[:, 0], Y)}), "source 'a': features must be a table"),
     (table(validation=Rows(X[:, 0], Y)), "validation: features must be a table"),
+    (table(validation=Rows(X, Y, np.ones(4))), "validation rows have no weights"),
     (table(rows={"a": (X.astype(str), Y)}), "source 'a': features must be numbers.*encode text"),
     (table(rows={"a": ([[1.0], [1.0, 2.0]], [0, 1])}), "source 'a': features must be a table"),
     (table(rows={"a": X}), r"source 'a'.*\(x, y\)"),
@@ -104,6 +105,13 @@ BAD = [
 def test_bad_input(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         Sources.from_dict(arguments["rows"], arguments["validation"], classes=arguments["classes"])
+
+
+def test_rows_that_judge_have_no_weights_by_any_door() -> None:
+    weighted = Rows(X, Y, np.ones(4))
+    Sources(("a",), (weighted,), Rows(X, Y), 2)
+    with pytest.raises(DataError, match="validation rows have no weights"):
+        Sources(("a",), (Rows(X, Y),), weighted, 2)
 
 
 def test_images_must_be_of_one_size() -> None:

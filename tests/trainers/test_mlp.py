@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,8 @@ def make_sources(
         weight = random.uniform(0.2, 2.0, n) if weights else None
         return Rows(csr_matrix(x) if sparse else x, y, weight)
 
-    return Sources(("a", "b"), (rows(60), rows(40)), rows(30), classes)
+    given = rows(60), rows(40)
+    return Sources(("a", "b"), given, replace(rows(30), weight=None), classes)
 
 
 def train_both(

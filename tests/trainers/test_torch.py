@@ -5,6 +5,7 @@ import pickle
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,8 @@ def make_sources(
         weight = random.uniform(0.2, 2.0, count) if weighted else None
         return Rows(x if form is None else form(x), y, weight)
 
-    return Sources(("a", "b"), (rows(60), rows(40)), rows(30), classes)
+    given = rows(60), rows(40)
+    return Sources(("a", "b"), given, replace(rows(30), weight=None), classes)
 
 
 def mlp() -> nn.Module:
@@ -339,8 +341,7 @@ def test_the_same_batches_give_the_weights_of_the_reference(
 def test_class_weights_are_row_weights() -> None:
     sources = make_sources()
     factors = np.array([1.0, 2.0, 5.0])
-    parts = [Rows(part.x, part.y, factors[part.y]) for part in (*sources.rows, sources.validation)]
-    by_row = Sources(sources.names, tuple(parts[:2]), parts[2], CLASSES)
+    by_row = replace(sources, rows=tuple(Rows(each.x, each.y, factors[each.y]) for each in sources.rows))
     states = [
         trained(make(sources=by_row)),
         trained(make(class_weight=[1, 2, 5])),

@@ -19,6 +19,8 @@ TARGET = "target"
 VALIDATION, TEST = "validation", "test"
 """What rows that only judge are called."""
 
+_NO_WEIGHTS = "{} rows have no weights: they count alike in every score"
+
 MOST_CLASSES = 50
 """Whole numbers with more different values than this may be no classes."""
 
@@ -160,7 +162,7 @@ def rows_from(part: Any, where: str, columns: Sequence[Any] | None = None) -> Ro
     if not (isinstance(given, tuple | list) and len(given) in (2, 3)):
         raise DataError(f"{where}: give (x, y), features and labels; got {type(part).__name__}")
     if len(given) == 3 and where in (VALIDATION, TEST):
-        raise DataError(f"{where} rows have no weights: they count alike in every score")
+        raise DataError(_NO_WEIGHTS.format(where))
     x = in_order(given[0], columns, where, "the other rows")
     try:
         table = x.tocsr() if hasattr(x, "tocsr") else np.asarray(x)
@@ -188,6 +190,8 @@ def _check(sources: Sources) -> None:
         raise DataError(f"{len(sources.names)} names but {len(sources.rows)} sources")
     if sources.classes < 0 or sources.classes == 1:
         raise DataError(f"classes must be 2 or more, or 0 for a regression; got {sources.classes}")
+    if sources.validation.weight is not None:
+        raise DataError(_NO_WEIGHTS.format(VALIDATION))
     _check_table(sources.validation, "validation")
     shape = tuple(sources.validation.x.shape[1:])
     parts: Sequence[tuple[str, Rows]] = [
