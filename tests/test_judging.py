@@ -374,11 +374,19 @@ def test_a_model_that_is_no_better_than_a_constant_is_called_so(metric, classes,
     found = fit(
         sources.sources, test=test, model="linear", budget=300, metric=metric, reference="none"
     ).verdict
-    assert any(words in each for each in found.warnings)
+    assert words in found.sentence
     good = fit(
         sources.sources, test=sources.test, model="linear", budget=300, metric=metric, reference="none"
     ).verdict
-    assert not any("no better than a constant" in each for each in good.warnings)
+    assert "constant" not in good.sentence
+
+
+@pytest.mark.parametrize(("policy", "own"), [("target-source", "0.25"), ("validation", "1.00")])
+def test_the_weight_of_the_targets_own_rows_is_told(few, policy, own):
+    told = fit(few.sources, policy=policy, model="linear", budget=60, reference="none").verdict.notes
+    assert any(f"own rows have weight {own} in the mixture" in each for each in told)
+    told = fit(few.sources, policy="uniform", model="linear", budget=60, reference="none").verdict.notes
+    assert not any("own rows have weight" in each for each in told)
 
 
 def test_a_model_that_ranks_the_wrong_way_round_is_worse_than_chance(few):

@@ -134,7 +134,7 @@ def test_a_chain_is_scored_as_it_ended(few):
     result = fit(few.sources, **QUICK, policy="mmd+decay", reference="none")
     y = few.sources.validation.y
     assert result.verdict.score.value == pytest.approx(AUROC(y, result.predictions[result.node.path]))
-    assert "choosing again on half of them shows none of it" in result.verdict.sentence
+    assert "choosing again on half of them shows nothing to correct" in result.verdict.sentence
 
 
 def test_nested_intervals_are_wider_than_the_rows_alone_make_them(few):

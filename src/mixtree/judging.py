@@ -166,6 +166,7 @@ def _concluded(
             *_by_few(case, scored),
             *_by_chance(case, scored, against),
         ],
+        beside=_beside_constant(case, scored),
     )
 
 
@@ -270,11 +271,7 @@ def _by_few(case: Case, scored: Scored) -> list[str]:
 def _by_chance(case: Case, scored: Scored, against: Mapping[str, Difference]) -> list[str]:
     """A model may be better than another one and still say nothing."""
     metric, score = case.metric, scored.score
-    if score is None or not isfinite(score.value):
-        return []
-    if not is_area(metric):
-        return _beside_constant(case, scored, score.value)
-    if score.low > 0.5:
+    if score is None or not is_area(metric) or not isfinite(score.value) or score.low > 0.5:
         return []
     how = "ranks worse than chance" if score.high < 0.5 else "may be no better than chance"
     if case.prepared.policy.startswith(VALIDATION):
@@ -287,20 +284,22 @@ def _by_chance(case: Case, scored: Scored, against: Mapping[str, Difference]) ->
     ]
 
 
-def _beside_constant(case: Case, scored: Scored, value: float) -> list[str]:
+def _beside_constant(case: Case, scored: Scored) -> str:
     """Whether one prediction for all rows would do as well: the classes' shares, a middle of the labels."""
-    metric, y = case.metric, case.scale.back(scored.view.rows.y)
-    if len(y) < FEW or not (is_share(metric) or is_error(metric)):  # what a user's makes of it is not known
-        return []
+    metric, score, y = case.metric, scored.score, case.scale.back(scored.view.rows.y)
+    if score is None or not isfinite(score.value) or len(y) < FEW or is_area(metric):
+        return ""
+    if not (is_share(metric) or is_error(metric)):  # what a user's makes of it is not known
+        return ""
     known = constants(y, case.prepared.sources.classes)
     scores = {name: metric(y, each) for name, each in known.items()}
     best = min(scores, key=lambda name: metric.signed(scores[name]))
-    if metric.signed(value) < metric.signed(scores[best]):
-        return []
-    return [
-        f"the model is no better than a constant: {best} of these rows' labels, predicted for every row: "
-        f"{metric.name} {number(scores[best])}"
-    ]
+    if metric.signed(score.value) < metric.signed(scores[best]):
+        return ""
+    return (
+        f"no better than a constant ({best} of these rows' labels, predicted for every row: "
+        f"{metric.name} {number(scores[best])})"
+    )
 
 
 # ------------------------------------------------------------------------------------------------ the mixture
@@ -327,6 +326,10 @@ def _mixture(case: Case) -> tuple[HullTest, MixtureUncertainty]:
         note = f"the weights are those before the last {last} steps, which were on the target's own rows"
         if _is_uniform(case.mixed.mixture, count):
             note += "; they are uniform, so whatever is gained over uniform comes from those rows"
+        found = replace(found, notes=(*found.notes, note))
+    own = float(case.mixed.mixture[count:].sum())
+    if own > 0.0:
+        note = f"the target's own rows have weight {own:.2f} in the mixture, the sources what is left"
         found = replace(found, notes=(*found.notes, note))
     return hull, found
 

@@ -16,6 +16,7 @@ from mixtree.verdict.mixture import MixtureUncertainty, Weight, hull_words
 from mixtree.verdict.selection import CrossFit
 
 _BEFORE = "the model before it was trained on the rows that score it"
+_NOTHING = "choosing again on half of them shows nothing to correct"
 _ONCE = (
     "every model that is compared was trained once: the intervals speak of other rows, not of another seed, "
     "by which small differences may turn round"
@@ -138,6 +139,7 @@ def make_verdict(
     of: str = "",
     reference_spent: Mapping[str, int] | None = None,
     warnings: Sequence[str] = (),
+    beside: str = "",
 ) -> Verdict:
     """Compose the verdict. ``against`` are uncorrected differences by reference, the first the main one.
 
@@ -146,7 +148,8 @@ def make_verdict(
     ``tuned`` says whether the model was trained on the target's own rows, ``by_rows`` by how much that made
     it better, where it is known; ``tried`` whether it was tried; ``bounded`` whether weights had bounds,
     which the references have not. ``instead`` says which model the figures are of, where the returned one
-    cannot be scored, and why; ``of`` which models, where they stand for it.
+    cannot be scored, and why; ``of`` which models, where they stand for it; ``beside`` what does as well
+    without any model.
     """
     cross = score if isinstance(score, CrossFit) else None
     final = score.as_score() if isinstance(score, CrossFit) else score
@@ -159,7 +162,7 @@ def make_verdict(
     # What is surely better than the model is no small print.
     parts = [against_words(name, each) for name, each in differences[:1]]
     parts += [against_words(name, each) for name, each in differences[1:] if each.outcome == "worse"]
-    parts.append(_scored(metric, final, cross, optimism))
+    parts += [_scored(metric, final, cross, optimism), beside]
     told = [
         *_advice(differences, bounded=bounded),
         *(() if hull is None else (_sentence(about_hull),)),
@@ -240,7 +243,7 @@ def _scored(
         if cross.did == "trained":
             start += ", of models that saw half of them and may be worse for that"
         if not cross.optimism:
-            return f"{start}: partly optimistic, though choosing again on half of them shows none of it"
+            return f"{start}: partly optimistic, though {_NOTHING}"
         naive, made_up = number(cross.naive), number(cross.optimism)
         return f"{start}: partly optimistic (uncorrected {naive} would be optimistic, by about {made_up})"
     if score.role == "trained":
@@ -265,8 +268,10 @@ def _score_notes(
         chose = score is not None and (cross is not None or score.optimistic)
         rows = chosen_on.rows if chosen_on is not None else score.rows if score is not None and chose else 0
         on = f" on {rows:,} rows" if rows else ""
-        known = cross is not None and isfinite(cross.optimism)
-        rest = ", had all been alternatives; the score is corrected for those that were" if known else ""
+        rest = ""
+        if cross is not None and isfinite(cross.optimism):
+            rest = ", had all been alternatives; "
+            rest += "the score is corrected for those that were" if cross.optimism else _NOTHING
         notes.append(
             f"the validation rows were looked at {queries} times: the best of so many is expected to "
             f"look better than it is by {number(optimism)}{on}{rest}"
