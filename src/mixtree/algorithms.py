@@ -18,7 +18,7 @@ from mixtree.partition import PARTITIONS
 from mixtree.peers import PEERS
 from mixtree.policies import LEAST_TARGET_ROWS, Auto, AutoOptions, AutoSetting
 from mixtree.schedules import Schedule
-from mixtree.search import Search, TreeSearch
+from mixtree.search import SEGMENTS, Search, TreeSearch
 from mixtree.simplex import Mixture, as_mixture
 
 MIXMATCH = {
@@ -54,6 +54,8 @@ class Setting:
     """Whether a policy that may train on the target's rows is allowed to."""
     auto: AutoOptions = field(default_factory=AutoOptions)
     """Options of the policy ``auto``."""
+    segments: int = SEGMENTS
+    """Parts of a long stage, each a node of its own."""
 
 
 def make_search(algorithm: str, setting: Setting) -> Search:
@@ -85,34 +87,33 @@ def make_search(algorithm: str, setting: Setting) -> Search:
 
 
 def _baseline(name: str, setting: Setting, *, decay: bool) -> Search | None:
-    count, budget = len(setting.names), setting.budget
+    count = len(setting.names)
+    train: dict[str, Any] = {"budget": setting.budget, "segments": setting.segments}
+    if name != "fine-tune":
+        train["decay"] = decay
     if name == "uniform":
-        return baselines.uniform(count, budget=budget, decay=decay)
+        return baselines.uniform(count, **train)
     if name == "pooled":
         if len(setting.sizes) != count:
             raise InputError(f"{name}: {len(setting.sizes)} source sizes but there are {count} sources")
-        return baselines.pooled(setting.sizes, budget=budget, decay=decay)
+        return baselines.pooled(setting.sizes, **train)
     if name == "validation":
-        return baselines.validation(count, budget=budget, decay=decay)
+        return baselines.validation(count, **train)
     if name == "mmd":
-        return baselines.fixed(
-            mmd_mixture(_data(setting, name), seed=setting.seed), budget=budget, decay=decay
-        )
+        return baselines.fixed(mmd_mixture(_data(setting, name), seed=setting.seed), **train)
     if name == "fine-tune" and not decay:
-        return baselines.fine_tune(count, budget=budget)
+        return baselines.fine_tune(count, **train)
     if name == "importance":
-        return baselines.importance(
-            setting.sizes, steps=_classifier_steps(setting), budget=budget, decay=decay
-        )
+        return baselines.importance(setting.sizes, steps=_classifier_steps(setting), **train)
     if name == "genie":
         alpha = setting.alpha if setting.alpha is None else as_mixture(setting.alpha, sources=count)
-        return baselines.genie(alpha, budget=budget, decay=decay)
+        return baselines.genie(alpha, **train)
     if name.startswith("only:"):
         source = name.removeprefix("only:")
         if source not in setting.names:
             known = ", ".join(map(repr, setting.names))
             raise InputError(f"{name}: unknown source {source!r}; the sources are {known}")
-        return baselines.only(setting.names.index(source), count, budget=budget, decay=decay)
+        return baselines.only(setting.names.index(source), count, **train)
     return None
 
 
@@ -149,6 +150,7 @@ def _auto(setting: Setting) -> Auto:
             metric=setting.metric,
             use_target_rows=setting.use_target_rows,
             seed=setting.seed,
+            segments=setting.segments,
             options=setting.auto,
         )
     )
@@ -188,6 +190,7 @@ def _tree_search(partition: str, setting: Setting, *, commit: bool) -> TreeSearc
     partitioning = PARTITIONS[partition]
     root = partitioning.root(len(setting.names), minimum=setting.minimum, maximum=setting.maximum)
     options: dict[str, Any] = {"commit": COMMIT_SHARE if commit else 0.0, **setting.options}
+    options["segments"] = setting.segments
     return TreeSearch(
         root, partitioning.split, budget=setting.budget, steps=setting.steps, seed=setting.seed, **options
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from mixtree.errors import TrainingError
 from mixtree.folds import FOLDS, held_rows, put_together
 from mixtree.metrics import Metric, default_metric, row_losses
 from mixtree.scripted import Script, Scripted, Told
-from mixtree.search import ALL_DIVERGED, STEP_SIZE, Trial
+from mixtree.search import ALL_DIVERGED, SEGMENTS, STEP_SIZE, Trial, in_segments
 from mixtree.simplex import Mixture, uniform_mixture
 from mixtree.trainer import Evaluation
 from mixtree.tree import Node, Path
@@ -33,6 +33,8 @@ MIXTURES = {
 ESTIMATE = 2
 """Which way of estimating it: a study does not go on with a mixture that another way has found."""
 TARGET_PHASES = ("target folds", "target")
+GOES_ON = 31
+"""Below a model whose target rows were tried: the training that goes on as before."""
 LEAST_BUDGET = 60
 LEAST_TARGET_ROWS = 20
 """With fewer validation rows a benefit of training on them cannot be told from noise."""
@@ -46,6 +48,10 @@ class AutoOptions:
     rate_errors: float = 4.0
     """Another step size than the given one must be better by this many standard errors: a short trial favours
     large steps, and a wrong step size costs more than a wrong mixture."""
+    end_share: float = 1 / 6
+    """Of the end of the commit, for each of two trials: at the full step size and at the decayed one."""
+    end_ahead: float = 0.7
+    """Of what the loss has just gained, the part that is expected to be gained again in as many steps."""
     worse_errors: float = 1.0
     """Training with larger steps than the given ones is undone if it worsens the loss by this many."""
     rate_share: float = 0.015
@@ -108,10 +114,140 @@ class AutoSetting:
     metric: Metric | None = None
     use_target_rows: bool = True
     seed: int = 0
+    segments: int = SEGMENTS
     options: AutoOptions = field(default_factory=AutoOptions)
 
 
-class Auto(Scripted):
+PATIENCE = 3
+"""Segments in a row that are worse than the best one before a stage is ended."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Stretch:
+    """What came of a stage that was trained in segments."""
+
+    last: Told
+    kept: Told
+    """The model to go on from: the last one, or the best one where the last is worse than that."""
+    stopped: bool
+    """More training made the model worse: the rest of the stage was not trained."""
+
+
+class Measured(Scripted):
+    """A script that compares its models row by row on the validation rows.
+
+    ``data`` has the validation rows, ``metric`` is the user's; ``width`` is the number of weights that the
+    trainer expects. Without ``watch`` no stage is ever ended early.
+    """
+
+    def __init__(
+        self,
+        budget: int,
+        *,
+        data: Sources | None,
+        metric: Metric | None,
+        width: int,
+        segments: int = SEGMENTS,
+        watch: bool = True,
+    ) -> None:
+        super().__init__(budget)
+        self.notes: list[str] = []
+        """What was decided on the way, in words."""
+        self.chosen_from: list[Path] = []
+        """Segments that were looked at to end a stage early: the returned model is the best of them."""
+        self._data, self._metric, self._width = data, metric, width
+        self._segments, self._watch = segments, watch
+        self._predictions: dict[Path, NDArray[Any]] = {}
+
+    def tell(self, trial: Trial, evaluation: Evaluation) -> None:
+        if evaluation.predictions is not None:
+            self._predictions[trial.path] = evaluation.predictions
+        super().tell(trial, evaluation)
+
+    def _stage(
+        self, path: Path, mixture: Mixture, steps: int, rate: float, phase: str, *, before: Told | None = None
+    ) -> Generator[list[Trial], dict[Path, Told], Stretch]:
+        """Train in segments until the validation rows say that more makes the model worse.
+
+        A segment counts as worse if its loss is larger than that of the best model so far, ``before`` among
+        them, by a standard error of their paired difference.
+        """
+        best, worse, stopped = before, 0, False
+        for trial in in_segments(self._trial(path, mixture, steps, rate, phase), self._segments):
+            now = (yield [trial])[trial.path]
+            if trial.segment is not None and trial.segment.number and trial.path[:-1] != _path_of(best):
+                self._useless.add(trial.path[:-1])
+            if now.node.diverged:
+                return Stretch(now, best or now, False)
+            if trial.segment is not None and self._watch:
+                self.chosen_from.append(trial.path)
+            gap, error = (-1.0, 0.0) if best is None else self._worsening(best, now)[:2]
+            worse = worse + 1 if gap > error else 0
+            if gap < 0.0:
+                if best is not None and best is not before and best.node.path != trial.path[:-1]:
+                    self._useless.add(best.node.path)
+                best = now
+            if self._watch and worse >= PATIENCE:
+                stopped = True
+                break
+        behind = self._watch and best is not None and worse > 0
+        return Stretch(now, best if behind and best is not None else now, stopped)
+
+    def _gains(
+        self, old: Told, new: Told, rows: NDArray[np.intp] | slice
+    ) -> tuple[float, float, float, float] | None:
+        """How much better the new model is on these rows, by loss and by metric, with standard errors."""
+        if old.predictions is None or new.predictions is None or self._data is None:
+            return None
+        y, classes = self._data.validation.y[rows], self._data.classes
+        if len(y) < 2 or (classes and len(np.unique(y)) < 2):
+            return None
+        one, two = old.predictions[rows], new.predictions[rows]
+        gaps = row_losses(y, one, classes) - row_losses(y, two, classes)
+        metric = self._metric or default_metric(classes)
+        score = metric.signed(metric(y, one)) - metric.signed(metric(y, two))
+        error = gaps.std(ddof=1) / np.sqrt(len(gaps))
+        return float(gaps.mean()), float(error), score, metric.paired_error(y, one, two)
+
+    def _trial(self, path: Path, mixture: Mixture, steps: int, rate: float, phase: str = "train") -> Trial:
+        padded = np.concatenate([mixture, np.zeros(max(0, self._width - len(mixture)))])
+        return Trial(path, padded, min(steps, self.left), lr_scale=rate, phase=phase)
+
+    def _child(self, path: Path, index: int) -> Path:
+        """A path below this one that nothing has used."""
+        while (*path, index) in self.tree:
+            index += 100
+        return (*path, index)
+
+    def _known(self, node: Node) -> Told:
+        return Told(node, self._predictions.get(node.path))
+
+    def _worsening(self, before: Told, now: Told) -> tuple[float, float, float]:
+        """By how much the loss rose, with its standard error, and from what; of the value where it is all
+        there is: a search may minimise a metric, of which ties and one row say little."""
+        gains = self._gains(before, now, slice(None))
+        if gains is None or before.predictions is None or self._data is None:
+            gap = now.node.value - before.node.value
+            return gap, self._paired_error(before, now), before.node.value
+        validation, classes = self._data.validation, self._data.classes
+        start = float(row_losses(validation.y, before.predictions, classes).mean())
+        return -gains[0], gains[1], start
+
+    def _fresh(self) -> Path:
+        number = 0
+        while (number,) in self.tree:
+            number += 1
+        return (number,)
+
+    def _paired_error(self, one: Told, two: Told) -> float:
+        gains = self._gains(one, two, slice(None))
+        if gains is not None:
+            return gains[1]
+        errors = [each.node.standard_error for each in (one, two)]
+        return max((error for error in errors if isfinite(error)), default=0.0)
+
+
+class Auto(Measured):
     """A shared trunk, a race of a few mixtures, a long commit with a decayed end, and the target's rows last.
 
     1. A few step sizes start from the initial model on the uniform mixture; the best goes on as the trunk.
@@ -128,11 +264,20 @@ class Auto(Scripted):
     none of its earlier rounds would be asked for again."""
 
     def __init__(self, setting: AutoSetting) -> None:
-        super().__init__(setting.budget)
+        super().__init__(
+            setting.budget,
+            data=setting.data,
+            metric=setting.metric,
+            width=len(setting.sizes) + setting.folds,
+            segments=setting.segments,
+        )
         self.setting = setting
         self.options = setting.options
-        self.notes: list[str] = []
-        """What was decided on the way, in words."""
+        self._reach = setting.budget
+        """The budget that training can use: less than all of it where the trunk was stopped early."""
+        self._slope = 0.0
+        """By how much a further step is expected to lower the loss, if the model is still improving."""
+        self._end_rate = DECAY_RATE
         self.unseen: NDArray[Any] | None = None
         """If the returned model was tuned on the validation rows: what its twins on the folds, tuned as long,
         predict for the rows that they were not tuned on."""
@@ -140,7 +285,6 @@ class Auto(Scripted):
         """How the mixture was estimated, if it was: the verdict asks the same rows."""
         self._sources = len(setting.sizes)
         self._scale = 1.0
-        self._predictions: dict[Path, NDArray[Any]] = {}
         self._adopted: dict[Path, Node] = {}
 
     def describe(self) -> dict[str, Any]:
@@ -151,6 +295,7 @@ class Auto(Scripted):
             "target": self.setting.use_target_rows,
             "seed": self.setting.seed,
             "estimate": ESTIMATE,
+            "segments": self.setting.segments,
         }
         metric = None if self.setting.metric is None else self.setting.metric.name
         return {"search": "auto", "options": plain, "metric": metric, **more}
@@ -159,7 +304,7 @@ class Auto(Scripted):
 
     def script(self) -> Script:
         if self.budget < LEAST_BUDGET:
-            self.notes.append(f"below {LEAST_BUDGET} steps nothing is chosen: uniform, with a decayed end")
+            self.notes.append(f"below {LEAST_BUDGET} steps no mixture is chosen: uniform")
             return (yield from self._plain())
         if self._adopted:
             winner, mixture = self._longest_trained()
@@ -170,11 +315,22 @@ class Auto(Scripted):
             if trunk is None:
                 return (yield from self._plain())
             winner, mixture = yield from self._race(trunk)
-        reserve = min(self._target_reserve(), self.left // 2)
-        model = yield from self._commit(winner, mixture, self.left - reserve)
+        left = self._left
+        reserve = min(self._target_reserve(), left // 2)
+        model = yield from self._commit(winner, mixture, left - reserve)
         if reserve:
             model = yield from self._target_rows(model, mixture)
+        if self._reach < self.budget:
+            self.notes.append(
+                f"stopped early: {self.budget - self.spent:,} of {self.budget:,} steps are unspent, since "
+                "more training made the validation loss worse"
+            )
         return model
+
+    @property
+    def _left(self) -> int:
+        """Steps that training can still use."""
+        return max(0, self._reach - self.spent)
 
     def adopt(self, nodes: Sequence[Node]) -> None:
         """Take over the nodes of an earlier run with a smaller budget: charged, and gone on from."""
@@ -194,7 +350,13 @@ class Auto(Scripted):
         everything = self._adopted
         before = {path[:-1] for path, node in everything.items() if node.phase in TARGET_PHASES}
         kept = {path for path in before if path in everything and self.may_return(everything[path])}
-        gone = {node.path[:-1] for node in everything.values() if self._taken_back(node)}
+        gone = {
+            behind.path
+            for node in everything.values()
+            if self._taken_back(node)
+            for behind in self.tree.lineage(node.path)
+            if behind.phase == "commit"
+        }
         usable = [
             node
             for node in everything.values()
@@ -202,9 +364,8 @@ class Auto(Scripted):
             and not node.diverged
             and (node.path in kept or (node.path not in gone and not self._ruined(node)))
         ]
-        known = [
-            node for node in usable if node.path in kept or (node.phase == "decay" and node.path[:-1] in kept)
-        ]
+        usable = [node for node in usable if node.path in kept or not self._past_its_best(node)]
+        known = [node for node in usable if node.path in kept or self._went_on(node.path, kept)]
         if not usable:
             raise TrainingError(ALL_DIVERGED)
         stem = max(known or usable, key=self._trained_and_good)
@@ -230,7 +391,7 @@ class Auto(Scripted):
 
     def _ruined(self, node: Node) -> bool:
         """Whether an adopted model, or one before it, was undone, as far as values tell."""
-        for before, now in pairwise(self.tree.lineage(node.path)):
+        for before, now in pairwise(self._stages_behind(node)):
             limit = _far(before.value)
             if _scale_of(now) > 1.0:
                 limit = min(limit, self.options.worse_errors * _larger_error(before, now))
@@ -238,9 +399,25 @@ class Auto(Scripted):
                 return True
         return False
 
+    @staticmethod
+    def _went_on(path: Path, kept: Collection[Path]) -> bool:
+        """Whether a model was trained on as before after the target's rows had been tried on a kept one."""
+        return any(path[:height] in kept and path[height] % 100 == GOES_ON for height in range(len(path)))
+
+    def _stages_behind(self, node: Node) -> list[Node]:
+        """The last node of every stage that led to this one."""
+        return [
+            list(each)[-1] for _, each in groupby(self.tree.lineage(node.path), key=lambda node: node.phase)
+        ]
+
+    def _past_its_best(self, node: Node) -> bool:
+        """Whether it is inside a stage that did not end, after a better model of the same stage."""
+        stage = [list(each) for _, each in groupby(self.tree.lineage(node.path), key=lambda node: node.phase)]
+        return node.unfinished and any(each.value < node.value for each in stage[-1])
+
     def _taken_back(self, node: Node) -> bool:
         """Whether it is the end of an adopted commit that made things worse."""
-        last = self.tree.lineage(node.path)[-3:]
+        last = self._stages_behind(node)[-3:]
         if [each.phase for each in last[1:]] != ["commit", "decay"]:
             return False
         start, commit, end = last
@@ -250,16 +427,12 @@ class Auto(Scripted):
         return error > 0.0 and end.value - start.value > self.options.commit_errors * error
 
     def _plain(self) -> Script:
-        last = self.left // 2
+        last = self.left // 4
         mixture = uniform_mixture(self._sources)
-        path = self._fresh()
-        told = yield [self._trial(path, mixture, self.left - last, self._scale)]
-        first = told[path].node
-        if first.diverged or not last:
-            return first
-        told = yield [self._trial((*path, 0), mixture, last, DECAY_RATE * self._scale, "decay")]
-        second = told[(*path, 0)].node
-        return first if second.diverged else second
+        start = yield from self._stage(self._fresh(), mixture, self.left - last, self._scale, "train")
+        if start.last.node.diverged or not last:
+            return start.last.node
+        return (yield from self._end(start.kept, mixture, last)).node
 
     def _trunk(self) -> Generator[list[Trial], dict[Path, Told], Node | None]:
         """Step sizes from the initial model; the best goes on."""
@@ -281,11 +454,17 @@ class Auto(Scripted):
 
     def _grown(self, start: Told) -> Generator[list[Trial], dict[Path, Told], Node | None]:
         """On from a trial of this step size, or from the initial model; None if it blows up."""
-        steps, path = int(self.options.trunk_share * self.budget), self._fresh()
+        steps, path, before = int(self.options.trunk_share * self.budget), self._fresh(), None
         if start.node.lr_scale == self._scale:
-            steps, path = steps - start.node.steps, self._child(start.node.path, 0)
-        told = yield [self._trial(path, uniform_mixture(self._sources), max(1, steps), self._scale, "trunk")]
-        return None if self._blown(told[path], start) else told[path].node
+            steps, path, before = steps - start.node.steps, self._child(start.node.path, 0), start
+        trunk = yield from self._stage(
+            path, uniform_mixture(self._sources), max(1, steps), self._scale, "trunk", before=before
+        )
+        if self._blown(trunk.last, start):
+            return None
+        if trunk.stopped:
+            self._reach = min(self.budget, int(self.spent / self.options.trunk_share))
+        return trunk.kept.node
 
     def _step_size(self) -> Generator[list[Trial], dict[Path, Told], dict[float, Told]]:
         """Settles on the simplest step size that none beats, beyond the ends of the range as long as the end
@@ -317,7 +496,7 @@ class Auto(Scripted):
         arms = self._arms()
         if len(arms) == 1:
             return trunk, arms[0].mixture
-        steps = max(1, int(self.options.arm_share * self.budget))
+        steps = max(1, int(self.options.arm_share * self._reach))
         told, paths = yield from self._settled(
             [(self._child(trunk.path, number), arm.mixture) for number, arm in enumerate(arms)], steps, "race"
         )
@@ -326,7 +505,11 @@ class Auto(Scripted):
         if pick is None:
             self._scale *= 0.3
             return trunk, arms[0].mixture
-        self.notes.append(f"mixture: {MIXTURES[arms[pick].name]}, the best of {len(arms)} in a short race")
+        alike = [MIXTURES[arms[place].name] for place in self._equally_good(outcomes) if place != pick]
+        why = f", the best of {len(arms)} in a short race"
+        if alike:
+            why = f", the simplest of those that did equally well in a short race (also {', '.join(alike)})"
+        self.notes.append(f"mixture: {MIXTURES[arms[pick].name]}{why}")
         return outcomes[pick].node, arms[pick].mixture
 
     def _settled(
@@ -374,26 +557,69 @@ class Auto(Scripted):
 
     def _commit(self, start: Node, mixture: Mixture, steps: int) -> Script:
         last = int(self.options.decay_share * steps)
-        node = start
-        for number, (count, rate, phase) in enumerate(
-            ((steps - last, 1.0, "commit"), (last, DECAY_RATE, "decay"))
-        ):
-            if count < 1:
-                continue
-            path = self._child(node.path, 10 + number)
-            told = yield [self._trial(path, mixture, count, rate * self._scale, phase)]
-            if self._blown(told[path], self._known(node)):
-                self.notes.append(f"{phase} made it much worse: the model before it is kept")
-                self._scale *= 0.3
-                if phase == "commit":  # what is left for the end is all there is now
-                    return (yield from self._commit(start, mixture, last))
-                continue
-            node = told[path].node
-        gap, error, _ = self._worsening(self._known(start), self._known(node))
+        before = self._known(start)
+        path = self._child(start.path, 10)
+        main = yield from self._stage(path, mixture, steps - last, self._scale, "commit", before=before)
+        if self._blown(main.last, before):
+            self.notes.append("commit made it much worse: the model before it is kept")
+            self._scale *= 0.3
+            if not last:
+                return start
+            return (
+                yield from self._commit(start, mixture, last)
+            )  # what was left for the end is all there is
+        if main.stopped:
+            self.notes.append(
+                "the long training was stopped early: more of it made the validation loss worse"
+            )
+            self._reach = min(self._reach, self.spent + last + self._target_reserve())
+        end = yield from self._end(main.kept, mixture, last, probe=not main.stopped)
+        gap, error, _ = self._worsening(before, end)
         if error > 0.0 and gap > self.options.commit_errors * error:
             self.notes.append("the long training made it worse: the model before it is kept")
             return start
-        return node
+        return end.node
+
+    def _end(
+        self, start: Told, mixture: Mixture, steps: int, *, probe: bool = True
+    ) -> Generator[list[Trial], dict[Path, Told], Told]:
+        """The last steps at a tenth of the step size, unless a trial of both says that the full one is
+        better.
+
+        A decayed trial gains at once, by calming the noise of the last steps, and little after that; at the
+        full step size a model that still learns gains as much again. So the gain of the full one is carried
+        forward to the end before the two are compared.
+        """
+        share = int(self.options.end_share * steps) if probe else 0
+        rate, here, left = DECAY_RATE, start, steps
+        if share:
+            full, decayed = (self._child(start.node.path, index) for index in (11, 12))
+            told = yield [
+                self._trial(full, mixture, share, self._scale, "end"),
+                self._trial(decayed, mixture, share, DECAY_RATE * self._scale, "decay"),
+            ]
+            left -= 2 * share
+            gap, error, _ = self._worsening(start, told[full])
+            ahead = -gap * (1.0 + self.options.end_ahead * left / share)
+            calm = -self._worsening(start, told[decayed])[0] - gap * DECAY_RATE * left / share
+            here = told[decayed]
+            if -gap > error and ahead > calm and not self._blown(told[full], start):
+                rate, here = 1.0, told[full]
+                self._slope = -self.options.end_ahead * gap / share
+                self.notes.append("no decayed end: at the full step size the loss still falls faster")
+            elif self._blown(told[decayed], start):
+                here = start
+        self._end_rate = rate
+        if left < 1:
+            return here
+        path = self._child(here.node.path, 0 if share and here is not start else 11)
+        phase = "commit" if rate == 1.0 else "decay"
+        end = yield from self._stage(path, mixture, left, rate * self._scale, phase, before=here)
+        if self._blown(end.last, here):
+            self.notes.append(f"{phase} made it much worse: the model before it is kept")
+            self._scale *= 0.3
+            return here
+        return end.kept
 
     # -- the target's own rows ----------------------------------------------------------------------------
 
@@ -426,7 +652,9 @@ class Auto(Scripted):
             benefit = self._benefit(held, start, now)
             if benefit.gain > best.gain:
                 best, helpful, twins = benefit, len(pieces), now
-        if helpful and self._convincing(best):
+            if len(pieces) > 1 and not best.gain > self._slope * (FOLDS + 1) * length:
+                break  # longer training would not help, or less than as many steps on the sources
+        if helpful and self._convincing(best) and best.gain > self._slope * self.left:
             tuned = yield from self._tune(model, pieces[:helpful])
             # On the very rows that it was trained on it cannot be worse, unless its steps were too large.
             if self._worsening(self._known(model), self._known(tuned))[0] <= 0.0:
@@ -450,10 +678,13 @@ class Auto(Scripted):
                 "target rows: not trained on; it would not lower the loss of target rows held back"
             )
         self._scale = usual
-        if self.left > 0:  # what the target rows did not need goes on as before
-            path = self._child(model.path, 31)
-            told = yield [self._trial(path, mixture, self.left, DECAY_RATE * self._scale, "decay")]
-            return model if self._blown(told[path], self._known(model)) else told[path].node
+        if self._left > 0:  # what the target rows did not need goes on as before
+            before = self._known(model)
+            rate, phase = self._end_rate * self._scale, "decay" if self._end_rate < 1.0 else "commit"
+            more = yield from self._stage(
+                self._child(model.path, GOES_ON), mixture, self._left, rate, phase, before=before
+            )
+            return model if self._blown(more.last, before) else more.kept.node
         return model
 
     def _target_step_size(
@@ -478,7 +709,7 @@ class Auto(Scripted):
 
     def _length(self, place: int) -> int:
         """Steps of one of the lengths of tuning on the target's rows."""
-        return max(1, int(self.options.target_grid[place] * self.budget))
+        return max(1, int(self.options.target_grid[place] * self._reach))
 
     def _target_lengths(self) -> list[int]:
         """Numbers of steps that grow, as far as the budget reaches: two folds and the tuning itself."""
@@ -531,45 +762,11 @@ class Auto(Scripted):
         )
         return hull.inside is False
 
-    def _gains(
-        self, old: Told, new: Told, rows: NDArray[np.intp] | slice
-    ) -> tuple[float, float, float, float] | None:
-        """How much better the new model is on these rows, by loss and by metric, with standard errors."""
-        if old.predictions is None or new.predictions is None or self.setting.data is None:
-            return None
-        y, classes = self.setting.data.validation.y[rows], self.setting.data.classes
-        if len(y) < 2 or (classes and len(np.unique(y)) < 2):
-            return None
-        one, two = old.predictions[rows], new.predictions[rows]
-        gaps = row_losses(y, one, classes) - row_losses(y, two, classes)
-        metric = self.setting.metric or default_metric(classes)
-        score = metric.signed(metric(y, one)) - metric.signed(metric(y, two))
-        error = gaps.std(ddof=1) / np.sqrt(len(gaps))
-        return float(gaps.mean()), float(error), score, metric.paired_error(y, one, two)
-
     def _fold(self, number: int) -> Mixture:
         chosen: Mixture = np.eye(self._width)[self._sources + number]
         return chosen
 
     # -- helpers ------------------------------------------------------------------------------------------
-
-    def tell(self, trial: Trial, evaluation: Evaluation) -> None:
-        if evaluation.predictions is not None:
-            self._predictions[trial.path] = evaluation.predictions
-        super().tell(trial, evaluation)
-
-    def _trial(self, path: Path, mixture: Mixture, steps: int, rate: float, phase: str = "train") -> Trial:
-        padded = np.concatenate([mixture, np.zeros(max(0, self._width - len(mixture)))])
-        return Trial(path, padded, min(steps, self.left), lr_scale=rate, phase=phase)
-
-    def _child(self, path: Path, index: int) -> Path:
-        """A path below this one that nothing has used."""
-        while (*path, index) in self.tree:
-            index += 100
-        return (*path, index)
-
-    def _known(self, node: Node) -> Told:
-        return Told(node, self._predictions.get(node.path))
 
     def _blown(self, now: Told, before: Told) -> bool:
         """Whether training made a model worse, as too large steps do: several times as bad, or, with larger
@@ -581,27 +778,6 @@ class Auto(Scripted):
         if self._scale > 1.0:
             limit = min(limit, self.options.worse_errors * error)
         return gap > limit
-
-    def _worsening(self, before: Told, now: Told) -> tuple[float, float, float]:
-        """By how much the loss rose, with its standard error, and from what; of the value where it is all
-        there is: a search may minimise a metric, of which ties and one row say little."""
-        gains = self._gains(before, now, slice(None))
-        if gains is None or before.predictions is None or self.setting.data is None:
-            gap = now.node.value - before.node.value
-            return gap, self._paired_error(before, now), before.node.value
-        validation, classes = self.setting.data.validation, self.setting.data.classes
-        start = float(row_losses(validation.y, before.predictions, classes).mean())
-        return -gains[0], gains[1], start
-
-    @property
-    def _width(self) -> int:
-        return self._sources + self.setting.folds
-
-    def _fresh(self) -> Path:
-        number = 0
-        while (number,) in self.tree:
-            number += 1
-        return (number,)
 
     def _simplest(self, outcomes: Sequence[Told], errors: float) -> int | None:
         """The first outcome that no later one beats by so many standard errors of the paired difference."""
@@ -617,24 +793,32 @@ class Auto(Scripted):
         return pick
 
     def _winner(self, outcomes: Sequence[Told]) -> int | None:
-        """The outcome of smallest value; a less simple one must not have a worse metric either."""
-        finite = [place for place, each in enumerate(outcomes) if not each.node.diverged]
-        if not finite:
-            return None
-        pick = finite[0]
-        for place in finite[1:]:
-            gains = self._gains(outcomes[pick], outcomes[place], slice(None))
-            no_worse = gains is None or gains[2] >= 0
-            if outcomes[place].node.value < outcomes[pick].node.value and no_worse:
-                pick = place
-        return pick
+        """The simplest of the outcomes that do equally well; None if all diverged."""
+        return next(iter(self._equally_good(outcomes)), None)
 
-    def _paired_error(self, one: Told, two: Told) -> float:
-        gains = self._gains(one, two, slice(None))
-        if gains is not None:
-            return gains[1]
-        errors = [each.node.standard_error for each in (one, two)]
-        return max((error for error in errors if isfinite(error)), default=0.0)
+    def _equally_good(self, outcomes: Sequence[Told]) -> list[int]:
+        """Those within a standard error of the smallest value, simpler ones first.
+
+        A less simple one must not have a worse metric than the simplest either.
+        """
+        finite = [place for place, each in enumerate(outcomes) if not each.node.diverged]
+        fit = [place for place in finite if self._no_worse(outcomes[finite[0]], outcomes[place])]
+        if not fit:
+            return []
+        best = outcomes[min(fit, key=lambda place: outcomes[place].node.value)]
+        return [
+            place
+            for place in fit
+            if outcomes[place].node.value - best.node.value <= self._paired_error(best, outcomes[place])
+        ]
+
+    def _no_worse(self, simplest: Told, other: Told) -> bool:
+        gains = None if other is simplest else self._gains(simplest, other, slice(None))
+        return gains is None or gains[2] >= 0
+
+
+def _path_of(told: Told | None) -> Path | None:
+    return None if told is None else told.node.path
 
 
 def settling(steps: int) -> list[tuple[int, float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,8 @@ class Scripted(Accounted, ABC):
         self._script: Script | None = None
         self._result: Node | None = None
         self._done = False
+        self._useless: set[Path] = set()
+        """Nodes that are neither continued nor returned: nobody needs their models."""
 
     @abstractmethod
     def script(self) -> Script:
@@ -46,6 +48,10 @@ class Scripted(Accounted, ABC):
     def may_return(self, node: Node) -> bool:
         """May the node be returned if the script is stopped before its end?"""
         return True
+
+    def needed(self, paths: Iterable[Path]) -> set[Path]:
+        """Whose model may a later trial continue, or which may be returned?"""
+        return set(paths) - self._useless
 
     @property
     def left(self) -> int:
@@ -76,7 +82,11 @@ class Scripted(Accounted, ABC):
     def best(self) -> Node:
         if self._result is not None and not self._result.diverged:
             return self._result
-        finite = [node for node in self.tree.values() if not node.diverged and self.may_return(node)]
+        finite = [
+            node
+            for node in self.tree.values()
+            if not node.diverged and node.path not in self._useless and self.may_return(node)
+        ]
         if not finite:
             if self.tree:
                 raise TrainingError(ALL_DIVERGED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from math import inf, isfinite
 from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
 
@@ -20,6 +21,18 @@ from mixtree.values import value
 
 
 @value
+class Segment:
+    """Which part of a longer stage a trial is."""
+
+    number: int
+    """How many segments of the stage lie above it in the tree."""
+    before: int
+    """Steps of the stage that they take."""
+    total: int
+    """Steps of the whole stage."""
+
+
+@value
 class Trial:
     """Continue the model of ``path[:-1]`` on this mixture for so many steps."""
 
@@ -28,6 +41,37 @@ class Trial:
     steps: int
     lr_scale: float = 1.0
     phase: str = "search"
+    segment: Segment | None = None
+
+
+SEGMENTS, LEAST_SEGMENT = 20, 50
+"""Parts of a long stage, and the fewest steps that one of them takes."""
+
+
+def in_segments(trial: Trial, segments: int = SEGMENTS) -> list[Trial]:
+    """A long stage as trials that continue one another, so that it can be watched, stopped and resumed.
+
+    They train the model that the one trial would have trained.
+
+    >>> stage = Trial((3,), np.array([1.0]), 150)
+    >>> [(each.path, each.steps) for each in in_segments(stage)]
+    [((3,), 50), ((3, 0), 50), ((3, 0, 0), 50)]
+    """
+    count = min(segments, trial.steps // LEAST_SEGMENT)
+    if count < 2:
+        return [trial]
+    edges = [trial.steps * number // count for number in range(count + 1)]
+    return [
+        Trial(
+            (*trial.path, *(0,) * number),
+            trial.mixture,
+            after - before,
+            trial.lr_scale,
+            trial.phase,
+            Segment(number, before, trial.steps),
+        )
+        for number, (before, after) in enumerate(pairwise(edges))
+    ]
 
 
 STEP_SIZE = "step size"
@@ -71,7 +115,7 @@ def check_budget(budget: int) -> int:
 
 def as_node(trial: Trial, evaluation: Evaluation) -> Node:
     """A trial and what came of it as a node; a value that is not finite becomes +inf: diverged."""
-    value = evaluation.value
+    value, segment = evaluation.value, trial.segment
     return Node(
         trial.path,
         trial.mixture,
@@ -80,6 +124,7 @@ def as_node(trial: Trial, evaluation: Evaluation) -> Node:
         evaluation.standard_error,
         trial.lr_scale,
         trial.phase,
+        segment is not None and segment.before + trial.steps < segment.total,
     )
 
 
@@ -180,7 +225,7 @@ class TreeSearch(Accounted):
     Each round expands the ``width`` leaves of smallest value − c·ν·ρ^h; every child continues its parent's
     model on its own cell's representative for steps(h) SGD steps. The budget is hard. With ``commit`` > 0
     that share of it, and what the search cannot use, continues the returned node's model on its mixture at
-    ``commit_lr`` × the step size.
+    ``commit_lr`` × the step size, in so many ``segments`` if it is long.
 
     A larger width asks for several leaves before it sees any of their children, so it may grow another tree;
     at one width the tree is always the same.
@@ -202,6 +247,7 @@ class TreeSearch(Accounted):
         commit_lr: float = 0.1,
         width: int = 1,
         seed: int = 0,
+        segments: int = SEGMENTS,
     ) -> None:
         self._ledger = Ledger(budget)
         self._steps = as_schedule(steps)
@@ -216,7 +262,8 @@ class TreeSearch(Accounted):
         self._partition, self._random = partition, is_random(partition)
         # Rounded first: 1000·(1 − 0.9) is a bit less than 100 in floating point.
         self._search_budget = int(round(budget * (1.0 - commit), 6))
-        self._commit = commit > 0
+        self._commit, self._segments = commit > 0, segments
+        self._committing: list[Trial] = []  # what is left of the commit
         self._frontier = Frontier(Optimism(self.nu, self._rho, optimism=optimism))
         self._given_up: set[Path] = set()  # leaves that this budget cannot expand but a larger one could
         self._root = root
@@ -224,7 +271,7 @@ class TreeSearch(Accounted):
         self._leaders: dict[int, Node] = {}  # the best node of every height
         self._deepest = -1
         self._committed: Node | None = None
-        self._stage: Literal["root", "grow", "commit", "done"] = "root"
+        self._stage: Literal["root", "grow", "commit"] = "root"
         self._train_root = train_root
         self._searched = 0
         self._settings = {
@@ -241,6 +288,7 @@ class TreeSearch(Accounted):
             "commit_lr": commit_lr,
             "width": width,
             "seed": seed,
+            "segments": segments,
         }
         self.expanded: list[Path] = []
         """Paths in the order of their expansion."""
@@ -283,16 +331,17 @@ class TreeSearch(Accounted):
             if trials := self._ask_expansions():
                 return self._ledger.hand_out(trials)
             self._stage = "commit"
-        if self._stage == "commit":
-            self._stage = "done"
-            if trials := self._ask_commit():
-                return self._ledger.hand_out(trials)
+            self._committing = self._commit_trials()
+        if self._committing:
+            return self._ledger.hand_out([self._committing.pop(0)])
         return []
 
     def tell(self, trial: Trial, evaluation: Evaluation) -> None:
         for place, node in enumerate(self._ledger.record(trial, evaluation)):
             if node.phase == "commit":
                 self._committed = None if node.diverged else node
+                if node.diverged:
+                    self._committing = []
                 continue
             path, value, height = node.path, node.value, len(node.path)
             if value == inf:
@@ -393,7 +442,7 @@ class TreeSearch(Accounted):
             trials.append(Trial((*path, index), cell.representative, steps))
         return trials
 
-    def _ask_commit(self) -> list[Trial]:
+    def _commit_trials(self) -> list[Trial]:
         left = self.budget - self.spent
         if not self._commit or not self._leaders or left == 0:
             return []
@@ -403,7 +452,8 @@ class TreeSearch(Accounted):
         while (*node.path, index) in self._ledger.adopted:
             index += 1
         path = (*node.path, index)
-        return [Trial(path, node.mixture, left, lr_scale=self._commit_lr, phase="commit")]
+        commit = Trial(path, node.mixture, left, lr_scale=self._commit_lr, phase="commit")
+        return in_segments(commit, self._segments)
 
     def _chosen(self) -> Node:
         if not self._leaders:

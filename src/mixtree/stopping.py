@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mixtree.errors import InputError
-from mixtree.search import Search, TreeSearch, Trial, as_node
+from mixtree.search import Search, TreeSearch, Trial, as_node, in_segments
 from mixtree.trainer import Evaluation
 from mixtree.tree import Node, Path, Tree
 from mixtree.verdict.luck import Outlook, outlook
@@ -32,12 +32,13 @@ class EarlyStop:
         self._search = search
         settings = search.describe()
         self._share, self._rate = float(settings["commit"]), float(settings["commit_lr"])
+        self._segments = int(settings["segments"])
         self._seen: list[Node] = []  # in the order in which they were asked for, not of their arrival
         self._round: list[Path] = []
         self._told: dict[Path, Node] = {}
         self._adopted: set[Path] = set()
         self._extra = 0
-        self._own: Path | None = None
+        self._own: list[Trial] | None = None  # what is left of the commit
         self._committed: Node | None = None
         self.stopped: Outlook | None = None
         """Why it stopped, if it did."""
@@ -68,10 +69,10 @@ class EarlyStop:
         return [f"stopped early after {len(self._seen)} nodes: what is left to gain is below the noise"]
 
     def ask(self) -> list[Trial]:
+        if self.stopped is None and self._is_over():
+            self._own = self._commit()
         if self.stopped is not None:
-            return []
-        if self._is_over():
-            return self._commit()
+            return [self._own.pop(0)] if self._own else []
         trials = self._search.ask()
         self._round = [trial.path for trial in trials]
         return trials
@@ -100,13 +101,16 @@ class EarlyStop:
         index = max(2, len(node.mixture))  # that no cell's child has
         while (*node.path, index) in self._adopted:
             index += 1
-        self._own = (*node.path, index)
-        return [Trial(self._own, node.mixture, self._extra, lr_scale=self._rate, phase="commit")]
+        path = (*node.path, index)
+        commit = Trial(path, node.mixture, self._extra, lr_scale=self._rate, phase="commit")
+        return in_segments(commit, self._segments)
 
     def tell(self, trial: Trial, evaluation: Evaluation) -> None:
         node = as_node(trial, evaluation)
-        if trial.path == self._own:
+        if self._own is not None:
             self._committed = None if node.diverged else node
+            if node.diverged:
+                self._own = []
             return
         self._search.tell(trial, evaluation)
         self._told[trial.path] = node
@@ -117,7 +121,9 @@ class EarlyStop:
     def needed(self, paths: Iterable[Path]) -> set[Path]:
         """Whose model may a later trial continue, or which may be returned?"""
         asked = set(paths)
-        return self._search.needed(asked) | asked.intersection(() if self._own is None else (self._own,))
+        return self._search.needed(asked) | asked.intersection(
+            () if self._committed is None else (self._committed.path,)
+        )
 
     def adopt(self, nodes: Sequence[Node]) -> None:
         """Take over nodes of an earlier run with a smaller budget."""

@@ -15,11 +15,27 @@ State = TypeVar("State")
 
 
 @value
+class Part:
+    """Which steps of a longer stage a job is: together its parts train the model that one job would."""
+
+    seed: int
+    """Of the whole stage; that of a job of its own is another one."""
+    before: int
+    """Steps of the stage that are behind."""
+    total: int
+    """Steps of the whole stage."""
+
+
+@value
 class Job(Generic[State]):
     """Continue this state on this mixture for so many steps.
 
     ``mixture`` has one weight per source; a trainer that was given the target's rows also takes one more
     weight for them (source K+1). ``seed`` is the only source of randomness.
+
+    A long stage is trained in segments, one job each. A trainer that knows ``part`` goes on with the stage's
+    random numbers where the job before stopped, so that segments change no weights; one that does not draws
+    by ``seed``, which is another one in every segment.
     """
 
     state: State
@@ -27,6 +43,7 @@ class Job(Generic[State]):
     steps: int
     seed: int
     lr_scale: float = 1.0
+    part: Part | None = None
 
 
 @value

@@ -24,6 +24,8 @@ class Node:
     standard_error: float = float("nan")
     lr_scale: float = 1.0
     phase: str = "search"
+    unfinished: bool = False
+    """A segment of a stage that goes on after it."""
 
     @property
     def height(self) -> int:

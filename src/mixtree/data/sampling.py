@@ -18,11 +18,12 @@ class Cursor:
     """How far a model has read in every source; it travels with the model.
 
     ``drawn`` counts the rows that were drawn per source; ``order`` seeds the shuffles of a model that reads
-    without replacement.
+    without replacement. ``random`` is a library's own random stream inside an unfinished stage.
     """
 
     drawn: NDArray[np.int64]
     order: int
+    random: NDArray[np.generic] | None = None
 
 
 class Sampler:
@@ -40,14 +41,26 @@ class Sampler:
         return Cursor(np.zeros(len(self.sizes), dtype=np.int64), seed)
 
     def draw(
-        self, mixture: Mixture, count: int, *, seed: int, cursor: Cursor
+        self,
+        mixture: Mixture,
+        count: int,
+        *,
+        seed: int,
+        cursor: Cursor,
+        before: int = 0,
+        total: int | None = None,
     ) -> tuple[NDArray[np.int64], Cursor]:
         """Positions of ``count`` rows, each from a source drawn by the mixture, and the moved cursor.
 
-        The last source is the target's own rows: a mixture without a weight for it gives it weight 0.
+        They are the rows that follow the first ``before`` of ``total`` rows of the seed: however these are
+        cut into pieces, they are the same. The last source is the target's own rows: a mixture without a
+        weight for it gives it weight 0.
         """
         weights = self._padded(mixture)
-        random = np.random.Generator(np.random.PCG64(seed))
+        stream = np.random.PCG64(seed)
+        random = np.random.Generator(stream)
+        if before:
+            stream.advance(before)
         # Inverse of the cumulated weights: exact for any K, no tables. Sources of weight 0 are never hit, not
         # even by rounding at the upper end.
         edges = np.cumsum(weights)
@@ -55,6 +68,8 @@ class Sampler:
         source = np.minimum(np.searchsorted(edges, random.random(count) * edges[-1], side="right"), last)
         drawn = np.bincount(source, minlength=len(self.sizes)).astype(np.int64)
         if self.replacement:
+            if total is not None and total > count:  # the sources of all rows were drawn first
+                stream.advance(total - count)
             within = (random.random(count) * self.sizes[source]).astype(np.int64)
         else:
             within = self._next_in_order(source, drawn, cursor)

@@ -10,7 +10,7 @@ from mixtree.errors import CheckpointError, SearchError
 from mixtree.search import Trial
 from mixtree.seeds import INIT, derive_seed
 from mixtree.states import States
-from mixtree.trainer import Evaluation, Job, State, Trainer
+from mixtree.trainer import Evaluation, Job, Part, State, Trainer
 from mixtree.tree import Path
 from mixtree.values import value
 
@@ -67,7 +67,12 @@ class Runner(Generic[State]):
                     parent = self._start() if first else self.states.get(before)
                 except CheckpointError:
                     return Done(task, lost=before)
-            jobs.append(Job(parent, trial.mixture, trial.steps, derive_seed(self.seed, path), trial.lr_scale))
+            seed, part = derive_seed(self.seed, path), None
+            if trial.segment is not None:
+                number, before, total = trial.segment.number, trial.segment.before, trial.segment.total
+                stage = path[: len(path) - number]  # where its first segment is
+                part = Part(derive_seed(self.seed, stage), before, total)
+            jobs.append(Job(parent, trial.mixture, trial.steps, seed, trial.lr_scale, part))
         states = self.trainer.train(jobs)
         if len(states) != len(jobs):
             raise SearchError(f"the trainer was given {len(jobs)} jobs and returned {len(states)} models")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mixtree.errors import InputError, MissingExtraError, SearchError, TrainingError
 from mixtree.schedules import steps_at
-from mixtree.search import ALL_DIVERGED, Accounted, Ledger, Trial
+from mixtree.search import ALL_DIVERGED, Accounted, Ledger, Trial, in_segments
 from mixtree.simplex import Mixture, uniform_mixture
 from mixtree.trainer import Evaluation
 from mixtree.tree import Node, Path
@@ -68,6 +68,7 @@ class Peer(Accounted, ABC):
         if setting.minimum is not None or setting.maximum is not None:
             raise InputError(f"{self.name} cannot keep minimum and maximum weights; leave them out")
         self._ledger = Ledger(setting.budget)
+        self._segments = setting.segments
         self._sources = len(setting.names)
         self._uniform = uniform_mixture(self._sources)
         self._division, self._seed = division, setting.seed
@@ -88,7 +89,7 @@ class Peer(Accounted, ABC):
     def ask(self) -> list[Trial]:
         self._ledger.check_ready()
         if self._running is None:
-            self._running = self._script()
+            self._running = self._continued() if self._ledger.adopted else self._script()
             self._round = next(self._running, [])
         return self._ledger.hand_out(self._round) if self._round else []
 
@@ -106,6 +107,34 @@ class Peer(Accounted, ABC):
         except StopIteration:
             self._round = []
         self._predictions.clear()
+
+    starts_over = True
+    """At a raised budget it trains its best model on: its shares are shares of the budget."""
+
+    def adopt(self, nodes: Sequence[Node]) -> None:
+        """Take over the nodes of an earlier run with a smaller budget: charged, and gone on from."""
+        self._ledger.adopt(nodes)
+        for node in nodes:
+            self._children[node.path[:-1]] = max(
+                self._children[node.path[:-1]], node.path[-1] + 1 if node.path else 0
+            )
+            if not node.diverged and (self._lowest is None or node.value < self._lowest.value):
+                self._lowest = node
+
+    def _continued(self) -> Script:
+        """From the longest trained model of full step size on its mixture, with all that is left."""
+        steps = self.tree.steps_behind
+        calm = self._division.decay_lr
+        usable = [
+            node
+            for node in self._ledger.adopted.values()
+            if not node.diverged and all(each.lr_scale > calm for each in self.tree.lineage(node.path))
+        ]
+        if not usable:
+            yield from self._finish(self._uniform)
+            return
+        stem = max(usable, key=lambda node: (steps[node.path], -node.value))
+        yield from self._finish(stem.mixture, stem.path)
 
     def best(self) -> Node:
         node = self._last or self._lowest
@@ -149,10 +178,12 @@ class Peer(Accounted, ABC):
         for steps, lr, phase in ((left - last, 1.0, "final"), (last, self._division.decay_lr, "decay")):
             if steps == 0:
                 continue
-            (node,) = yield [self._trial(mixture, steps, after=after, lr=lr, phase=phase)]
-            if node.diverged:
-                return
-            self._last, after = node, node.path
+            stage = self._trial(mixture, steps, after=after, lr=lr, phase=phase)
+            for trial in in_segments(stage, self._segments):
+                (node,) = yield [trial]
+                if node.diverged:
+                    return
+                self._last, after = node, node.path
 
     def _finish_best(self) -> Script:
         """The final training of the best model so far on its own mixture; on uniform if there is none."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mixtree.search import Trial
+from mixtree.search import Segment, Trial
 from mixtree.storage.base import NodeRecord, Outcome, StudyRecord
 from mixtree.storage.checkpoints import path_text, text_path
 from mixtree.trainer import Evaluation
@@ -46,10 +46,21 @@ def node_row(study: int, record: NodeRecord) -> dict[str, Any]:
         "mixture": json.dumps(trial.mixture.tolist()),
         "steps": int(trial.steps),
         "lr_scale": trial.lr_scale,
+        "segment": segment_text(trial.segment),
     }
     # All rows have the same columns, or they could not go in together.
     pending = dict.fromkeys(OUTCOME_COLUMNS) | {"status": "pending"}
     return row | (pending if outcome is None else outcome_row(outcome))
+
+
+def segment_text(segment: Segment | None) -> str | None:
+    """Which part of a stage a trial is, as text: "3/150/1000"."""
+    return None if segment is None else f"{segment.number}/{segment.before}/{segment.total}"
+
+
+def text_segment(text: str | None) -> Segment | None:
+    """The segment of its text."""
+    return None if text is None else Segment(*map(int, text.split("/")))
 
 
 def outcome_row(outcome: Outcome) -> dict[str, Any]:
@@ -66,7 +77,8 @@ def outcome_row(outcome: Outcome) -> dict[str, Any]:
 def node_record(row: Any) -> NodeRecord:
     path = text_path(row["path"])
     mixture = np.array(json.loads(row["mixture"]), dtype=np.float64)
-    trial = Trial(path, mixture, row["steps"], row["lr_scale"], row["phase"])
+    segment = text_segment(row["segment"])
+    trial = Trial(path, mixture, row["steps"], row["lr_scale"], row["phase"], segment)
     outcome = None
     if row["status"] != "pending":
         seen = None

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from mixtree.errors import StorageError
 
-VERSION = 1
+VERSION = 2
 
 metadata = sa.MetaData()
 
@@ -52,6 +52,8 @@ nodes = sa.Table(
     sa.Column("mixture", sa.Text, nullable=False),
     sa.Column("steps", sa.BigInteger, nullable=False),
     sa.Column("lr_scale", sa.Double, nullable=False),
+    # Of a long stage: number of the segment, steps of the stage before it, steps of the whole stage.
+    sa.Column("segment", sa.String),
     sa.Column("status", sa.String, nullable=False),
     sa.Column("value", sa.Double),
     sa.Column("standard_error", sa.Double),
@@ -84,7 +86,7 @@ WHERE nodes.status <> 'pending'
 GROUP BY studies.name, nodes.phase
 """
 
-MIGRATIONS: dict[int, list[str]] = {}
+MIGRATIONS: dict[int, list[str]] = {2: ["ALTER TABLE nodes ADD COLUMN segment VARCHAR"]}
 """Statements that bring a database from the version before to this one."""
 
 LOCK_SPACE = crc32(b"mixtree") >> 1

@@ -35,7 +35,15 @@ from mixtree.data.sources import Rows, Sources
 from mixtree.errors import InputError, MissingExtraError, TrainingError
 from mixtree.trainer import Evaluation, Job
 from mixtree.trainers.evaluation import loss_evaluations
-from mixtree.trainers.rows import as_bytes, from_bytes, load_cursor, save_cursor, stacked, stacked_features
+from mixtree.trainers.rows import (
+    as_bytes,
+    draw,
+    from_bytes,
+    load_cursor,
+    save_cursor,
+    stacked,
+    stacked_features,
+)
 
 SAMPLE = 2000
 """Rows of a round's sample, unless the sources have fewer or the user says otherwise."""
@@ -117,17 +125,16 @@ class _BoostingTrainer(ABC):
         return [self._train_one(job) for job in jobs]
 
     def _train_one(self, job: Job[BoostingState]) -> BoostingState:
-        rows, cursor = self.sampler.draw(
-            job.mixture, job.steps * self.sample_size, seed=job.seed, cursor=job.state.cursor
-        )
+        rows, cursor = draw(self.sampler, job, job.state.cursor, self.sample_size)
         # A seed per round, else each would subsample the same columns again.
-        seeds = np.random.SeedSequence(job.seed).generate_state(job.steps) % 2**31
+        seed, before = (job.seed, 0) if job.part is None else (job.part.seed, job.part.before)
+        seeds = np.random.SeedSequence(seed).generate_state(before + job.steps)[before:] % 2**31
         booster = self.booster(job.state) if job.state.model else None
         try:
-            for sample, seed in zip(rows.reshape(job.steps, self.sample_size), seeds, strict=True):
+            for sample, own in zip(rows, seeds, strict=True):
                 index, counts = np.unique(sample, return_counts=True)
                 weight = counts if self.rows.weight is None else counts * self.rows.weight[index]
-                varying = {"learning_rate": self.lr * job.lr_scale, "seed": int(seed)}
+                varying = {"learning_rate": self.lr * job.lr_scale, "seed": int(own)}
                 booster = self._boost(booster, index, weight.astype(np.float64), varying)
         except self.error as error:
             raise TrainingError(f"{self.library} failed: {error}") from error

@@ -43,7 +43,7 @@ from mixtree.trainers.mlp_numpy import (
     NumpyKernel,
     Table,
 )
-from mixtree.trainers.rows import balanced_weights
+from mixtree.trainers.rows import balanced_weights, draw
 
 ENGINES = ("auto", "native", "numpy")
 _MOST_LAYERS = 64  # of the compiled kernel
@@ -176,22 +176,22 @@ class MlpTrainer:
     def train(self, jobs: Sequence[Job[MlpState]]) -> list[MlpState]:
         # All batches are drawn before the first model is trained: right after a long computation, Python
         # itself runs several times slower for a while.
-        drawn = [
-            self.sampler.draw(
-                job.mixture, job.steps * self.batch_size, seed=job.seed, cursor=job.state.cursor
-            )
-            for job in jobs
-        ]
+        drawn = [draw(self.sampler, job, job.state.cursor, self.batch_size) for job in jobs]
         return [self._train_one(job, *each) for job, each in zip(jobs, drawn, strict=True)]
 
     def _train_one(self, job: Job[MlpState], rows: NDArray[np.int64], cursor: Cursor) -> MlpState:
-        state, fresh = job.state, self.reset_optimizer
+        state, part = job.state, job.part
+        before, total = (0, job.steps) if part is None else (part.before, part.total)
+        fresh = self.reset_optimizer and not before
         parameters, taken = state.parameters.copy(), 0 if fresh else state.steps
         moments = tuple(np.zeros_like(each) if fresh else each.copy() for each in state.moments)
         rule = self.step_size
-        lr = rule(job.steps) if isinstance(rule, TheoryStep) else np.full(job.steps, float(rule))
-        order = rows.reshape(job.steps, self.batch_size)
-        self._kernel.train(parameters, moments, taken=taken, order=order, lr=lr * job.lr_scale)
+        lr = (
+            rule(total)[before:][: job.steps]
+            if isinstance(rule, TheoryStep)
+            else np.full(job.steps, float(rule))
+        )
+        self._kernel.train(parameters, moments, taken=taken, order=rows, lr=lr * job.lr_scale)
         return MlpState(parameters, moments, taken + job.steps, cursor)
 
     def evaluate(self, states: Sequence[MlpState]) -> list[Evaluation]:

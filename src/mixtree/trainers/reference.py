@@ -19,6 +19,7 @@ from mixtree.errors import InputError
 from mixtree.threads import one_thread
 from mixtree.trainer import Evaluation, Job
 from mixtree.trainers.evaluation import loss_evaluations
+from mixtree.trainers.rows import draw
 
 Array = NDArray[np.float64]
 
@@ -83,10 +84,8 @@ class ReferenceTrainer:
     def _train_one(self, job: Job[ReferenceState]) -> ReferenceState:
         weights = [each.copy() for each in job.state.weights]
         biases = [each.copy() for each in job.state.biases]
-        rows, cursor = self.sampler.draw(
-            job.mixture, job.steps * self.batch_size, seed=job.seed, cursor=job.state.cursor
-        )
-        for batch in rows.reshape(job.steps, self.batch_size):
+        rows, cursor = draw(self.sampler, job, job.state.cursor, self.batch_size)
+        for batch in rows:
             gradients = self.gradients(weights, biases, self.x[batch], self.y[batch], self.row_weight[batch])
             for layer, (for_weights, for_biases) in enumerate(gradients):
                 for_weights += self.weight_decay * weights[layer]

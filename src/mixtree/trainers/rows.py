@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mixtree.data.sampling import Cursor
+from mixtree.data.sampling import Cursor, Sampler
 from mixtree.data.sources import Rows, Sources
+from mixtree.trainer import Job
 
 
 def stacked(parts: Sequence[Rows]) -> Rows:
@@ -40,14 +41,37 @@ def balanced_weights(sources: Sources) -> NDArray[np.float64]:
     return np.where(counts > 0, counts.sum() / (present * np.maximum(counts, 1)), 1.0)
 
 
+def draw(
+    sampler: Sampler, job: Job[Any], cursor: Cursor, batch_size: int
+) -> tuple[NDArray[np.int64], Cursor]:
+    """The rows (steps, batch size) that a job reads, and the cursor after them."""
+    count, part = job.steps * batch_size, job.part
+    if part is None:
+        rows, cursor = sampler.draw(job.mixture, count, seed=job.seed, cursor=cursor)
+    else:
+        rows, cursor = sampler.draw(
+            job.mixture,
+            count,
+            seed=part.seed,
+            cursor=cursor,
+            before=part.before * batch_size,
+            total=part.total * batch_size,
+        )
+    return rows.reshape(job.steps, batch_size), cursor
+
+
 def save_cursor(cursor: Cursor) -> dict[str, NDArray[Any]]:
     """A cursor as named arrays."""
-    return {"drawn": cursor.drawn, "order": np.array([cursor.order], dtype=np.uint64)}
+    arrays = {"drawn": cursor.drawn, "order": np.array([cursor.order], dtype=np.uint64)}
+    return arrays if cursor.random is None else {**arrays, "random": cursor.random}
 
 
 def load_cursor(arrays: Mapping[str, NDArray[Any]]) -> Cursor:
     """The cursor that was saved."""
-    return Cursor(np.array(arrays["drawn"]), int(arrays["order"][0]))
+    random = arrays.get("random")
+    return Cursor(
+        np.array(arrays["drawn"]), int(arrays["order"][0]), None if random is None else np.array(random)
+    )
 
 
 def as_bytes(array: NDArray[Any]) -> bytes:

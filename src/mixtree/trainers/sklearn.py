@@ -31,7 +31,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ from mixtree.threads import one_thread
 from mixtree.trainer import Evaluation, Job
 from mixtree.trainers.evaluation import loss_evaluations
 from mixtree.trainers.fitted import frozen, restore, to_arrays
-from mixtree.trainers.rows import as_bytes, from_bytes, load_cursor, save_cursor, stacked
+from mixtree.trainers.rows import as_bytes, draw, from_bytes, load_cursor, save_cursor, stacked
 
 _ROW_BY_ROW = (SGDClassifier, SGDRegressor, Perceptron)
 _ROWS_PER_CALL = 4096  # of those that learn row by row: bounds the memory of a long job
@@ -134,33 +134,38 @@ class PartialFitTrainer:
     def _train_one(self, job: Job[PartialFitState]) -> PartialFitState:
         if job.state.diverged:
             return job.state
-        rows, cursor = self.sampler.draw(
-            job.mixture, job.steps * self.batch_size, seed=job.seed, cursor=job.state.cursor
-        )
-        estimator = self._estimator(job.state)
-        if self.reset_optimizer:
+        rows, cursor = draw(self.sampler, job, job.state.cursor, self.batch_size)
+        estimator, part = self._estimator(job.state), job.part
+        if self.reset_optimizer and (part is None or not part.before):
             _forget_optimizer(estimator)
         try:
             with _scaled(estimator, self.step_size, job.lr_scale):
-                self._fit(estimator, rows, job)
+                random = self._fit(estimator, rows, job)
         except (TypeError, ValueError) as error:
             if not any(word in str(error) for word in _DIVERGED):
                 raise TrainingError(f"{_name(estimator)}.partial_fit failed: {error}") from error
             return PartialFitState(_FRESH, {}, cursor, diverged=True)
+        if part is not None and part.before + job.steps < part.total:
+            cursor = replace(cursor, random=_place(random))
         return PartialFitState(*to_arrays(estimator), cursor)
 
-    def _fit(self, estimator: Any, rows: NDArray[np.int64], job: Job[PartialFitState]) -> None:
+    def _fit(
+        self, estimator: Any, rows: NDArray[np.int64], job: Job[PartialFitState]
+    ) -> np.random.RandomState:
         per_call = 1
         if isinstance(estimator, _ROW_BY_ROW):
             per_call = max(1, _ROWS_PER_CALL // self.batch_size)
-        random = _stream(job.seed)
+        random, place = _stream(job.seed), job.state.cursor.random
+        if job.part is not None and job.part.before and place is not None:
+            random = _stream_at(place)
         # The cursor's order is the seed that the model was made with.
         _seed(estimator, _stream(job.state.cursor.order) if job.state.fresh else random)
         for start in range(0, job.steps, per_call):
-            batch = self.rows.take(rows[start * self.batch_size : (start + per_call) * self.batch_size])
+            batch = self.rows.take(rows[start : start + per_call].ravel())
             self._partial_fit(estimator, batch)
             if job.state.fresh and start == 0:
                 _seed(estimator, random)
+        return random
 
     def _partial_fit(self, estimator: Any, batch: Rows) -> None:
         options: dict[str, Any] = {}
@@ -319,6 +324,18 @@ def _check_rows(rows: Rows, arguments: set[str], estimator: Any) -> None:
 
 def _stream(seed: int) -> np.random.RandomState:
     return np.random.RandomState(np.random.MT19937(seed))
+
+
+def _place(stream: np.random.RandomState) -> NDArray[np.uint32]:
+    """Where a stream is: its 624 words, and how many of them are used."""
+    _, words, used, _, _ = stream.get_state()
+    return np.append(words, np.uint32(used))
+
+
+def _stream_at(place: NDArray[Any]) -> np.random.RandomState:
+    stream = np.random.RandomState(np.random.MT19937(0))
+    stream.set_state(("MT19937", place[:-1].astype(np.uint32), int(place[-1])))
+    return stream
 
 
 def _seed(estimator: Any, stream: np.random.RandomState) -> None:

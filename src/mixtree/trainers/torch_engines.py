@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mixtree.data.sampling import Cursor, Sampler
 from mixtree.errors import TrainingError
 from mixtree.trainer import Job
+from mixtree.trainers.rows import draw
 from mixtree.trainers.torch_data import Batch, Objective, Table, call
 from mixtree.trainers.torch_graph import TraceError
 from mixtree.trainers.torch_state import Replica, TorchState
@@ -43,16 +44,28 @@ class Recipe:
 
     def state(self, job: TorchJob) -> TorchState:
         """The state to continue."""
-        if not self.reset_optimizer:
+        if not self.reset_optimizer or (job.part is not None and job.part.before):
             return job.state
         return replace(job.state, optimizer=self.replica.fresh, scheduler=self.replica.fresh_schedule)
 
     def rows(self, job: TorchJob) -> tuple[NDArray[np.int64], Cursor]:
         """The rows (steps, batch size) to read, and the cursor after them."""
-        rows, cursor = self.sampler.draw(
-            job.mixture, job.steps * self.batch_size, seed=job.seed, cursor=job.state.cursor
-        )
-        return rows.reshape(job.steps, self.batch_size), cursor
+        return draw(self.sampler, job, job.state.cursor, self.batch_size)
+
+    def seed(self, job: TorchJob) -> None:
+        """Torch's random numbers are the job's; those of a stage go on where its last segment stopped."""
+        place = job.state.cursor.random
+        if job.part is not None and job.part.before and place is not None:
+            _generator(self.device).set_state(torch.from_numpy(np.array(place, dtype=np.uint8)))
+        else:
+            _seed_torch(job.seed, self.device)
+
+    def after(self, job: TorchJob, state: TorchState) -> TorchState:
+        """The state reached, with the place in torch's random numbers if the stage goes on from there."""
+        if job.part is None or job.part.before + job.steps >= job.part.total:
+            return state
+        place = _generator(self.device).get_state().numpy()
+        return replace(state, cursor=replace(state.cursor, random=place))
 
 
 class Engine(Protocol):
@@ -103,13 +116,14 @@ class EagerEngine:
             replica.module.train()
         replica.load(recipe.state(job))
         try:
-            seed_all(job.seed, recipe.device)
+            _seed_outside_torch(job.seed)
+            recipe.seed(job)
             for pieces in self._steps(rows):
                 if self.plain and len(pieces) == 1:
                     self._plain_step(pieces[0], job.lr_scale)
                 else:
                     self._step(pieces, job.lr_scale)
-            return replica.capture(cursor)
+            return recipe.after(job, replica.capture(cursor))
         finally:
             replica.module.zero_grad(set_to_none=True)
 
@@ -229,8 +243,13 @@ class TracedEngine:
         states = [self.recipe.state(job) for job in jobs]
         program = self.program(len(jobs))
         try:
-            with torch_seeded(jobs[0].seed, self.recipe.device) if program.random else nullcontext():
-                return program.run(states, rows, plan, [cursor for _, cursor in read])
+            cursors = [cursor for _, cursor in read]
+            if not program.random:
+                return program.run(states, rows, plan, cursors)
+            with torch_seeded(jobs[0].seed, self.recipe.device):
+                self.recipe.seed(jobs[0])
+                reached = program.run(states, rows, plan, cursors)
+                return [self.recipe.after(job, each) for job, each in zip(jobs, reached, strict=True)]
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
@@ -312,6 +331,15 @@ def _untouched_torch(device: torch.device) -> Iterator[None]:
         finally:
             if before is not None:
                 torch.mps.set_rng_state(before)
+
+
+def _generator(device: torch.device) -> torch.Generator:
+    if device.type == "cuda":
+        return torch.cuda.default_generators[device.index or 0]
+    if device.type == "mps":
+        generator: torch.Generator = torch.mps._get_default_mps_generator()
+        return generator
+    return torch.default_generator
 
 
 def _seed_torch(seed: int, device: torch.device) -> None:
