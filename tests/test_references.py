@@ -54,7 +54,10 @@ def test_a_reference_is_charged_and_the_same_again(problem):
     assert one.spent == {"uniform": 200}
 
 
-def diverges(*args, **options):
+def diverges(search, *args, **options):
+    while trials := search.ask():
+        for trial in trials:
+            search.tell(trial, Evaluation(np.inf))
     raise TrainingError("every model diverged")
 
 
@@ -63,7 +66,7 @@ def test_a_reference_that_diverges_is_nan_and_charged(problem, monkeypatch):
     extra = extra_of(problem, reference="all")
     found, _ = references(extra, View(problem.test, True), choose=LOG_LOSS)
     assert all(np.isnan(each.predictions).all() for each in found.values())
-    assert extra.spent["single sources"] == 300
+    assert extra.spent["single sources"] == 4 * 150  # 4 step sizes, until the decay
     assert np.isnan(nested_predictions(extra, np.arange(60) % 3)).all()
     assert extra.spent["nested folds"] == 300
 
@@ -214,7 +217,8 @@ def steep():
 def test_references_are_trained_at_the_step_size_that_the_study_chose(steep):
     options = make_options(model="linear", budget=300, reference="all", attribution="loo", policy="auto")
     prepared = prepare(steep.sources, options, test=steep.test)
-    blown = Extra(prepared, 300, LabelScale()).predict("uniform+decay", steep.test, purpose="uniform")
+    usual = Extra(prepared, 300, LabelScale())
+    blown, _ = usual._trained("uniform+decay", steep.test, 1.0, "uniform", None)
     result = run(prepared.search, prepared.trainer, keep_predictions=True)
     extra = Extra(prepared, 300, LabelScale())
     assert extra.rate < 1.0
@@ -224,10 +228,10 @@ def test_references_are_trained_at_the_step_size_that_the_study_chose(steep):
         notes[-1]
         == f"{', '.join(list(found)[:-1])} and {list(found)[-1]} were trained at {at}: the better one counts"
     )
-    assert extra.spent["uniform"] == extra.spent["validation"] == 600
+    assert extra.spent["uniform"] == extra.spent["validation"] == 300 + 150  # at the usual one it diverged
     assert np.isfinite(found["validation"].predictions).all()  # which diverges at the usual one
     error = np.abs(found["uniform"].predictions - steep.test.y).mean()
-    assert error < 0.2 and not np.abs(blown - steep.test.y).mean() < 10.0
+    assert error < 0.2 and blown == np.inf
     verdict = judge(prepared, result)
     assert verdict.sentence.startswith("Not distinguishable from uniform")
     assert any(note == notes[-1] for note in verdict.notes)
@@ -372,3 +376,32 @@ def test_the_best_single_source_is_chosen_by_the_same_folds(problem):
         rival = found["the best single source"]
         assert rival.parts is not None and (parts is None or rival.parts is parts)
         assert found["uniform"].parts is parts
+
+
+def test_references_that_diverge_are_trained_again_with_smaller_steps(steep):
+    options = make_options(
+        model="linear", budget=300, reference="all", attribution="loo", policy="mixmatch-bisect+commit"
+    )
+    extra = Extra(prepare(steep.sources, options, test=steep.test), 300, LabelScale())
+    found, notes = references(extra, View(steep.test, True), choose=SQUARED_LOSS)
+    assert len(found) == 3 and all(np.isfinite(each.predictions).all() for each in found.values())
+    assert np.abs(found["uniform"].predictions - steep.test.y).mean() < 0.2
+    assert notes[-1] == (
+        "uniform, only source-0, only source-1, only source-2 and validation were trained at 0.3 × the usual "
+        "step size: larger ones diverged"
+    )
+    assert extra.spent["uniform"] == extra.spent["validation"] == 150 + 300
+    told = attribution(extra, np.ones(3) / 3, View(steep.test, True), SQUARED_LOSS)
+    assert "at 0.3 × the usual step size, since larger ones diverged" in told[0]
+    assert extra.spent["attribution"] == (30 + 4 * 30) * 2 + 3 * 30 and not any(
+        "diverged" in n for n in told[1:]
+    )
+
+
+def test_a_finite_loss_may_be_a_divergence_too(steep):
+    """Few steps do not overflow: the model is 10^20 times as bad as an untrained one, and finite."""
+    options = make_options(model="linear", budget=40, policy="mixmatch-bisect+commit", steps=5)
+    extra = Extra(prepare(steep.sources, options, test=steep.test), 40, LabelScale())
+    found, notes = references(extra, View(steep.test, True), choose=SQUARED_LOSS)
+    assert extra.spent == {"uniform": 80} and "larger ones diverged" in notes[-1]
+    assert np.abs(found["uniform"].predictions).max() < 100.0

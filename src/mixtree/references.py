@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 
 from mixtree.algorithms import make_search, training_sources
-from mixtree.baselines import Chain, Stage
 from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, TrainingError
@@ -23,6 +22,7 @@ from mixtree.loop import FINISHED
 from mixtree.metrics import Metric
 from mixtree.models import make_trainer
 from mixtree.policies import Auto, settled_rate
+from mixtree.retries import AtRate, blew_up, smaller_rates
 from mixtree.search import Search
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Mixture, uniform_mixture
@@ -117,6 +117,8 @@ class Extra:
     listeners: Sequence[Listener] = ()
     limit: TimeLimit | None = None
     spent: dict[str, int] = field(default_factory=dict)
+    slowed: dict[str, float] = field(default_factory=dict)
+    """Algorithms that diverged, and × what step size they were then trained."""
 
     def left(self, budgets: float = 1.0) -> float | None:
         """Seconds of the time limit; raises if they are too few to train as the study did, so many times."""
@@ -145,10 +147,17 @@ class Extra:
         """The model's validation loss and its predictions; the better one by that loss, if there are two.
 
         Where the study settled on a step size of its own, the usual one is tried too: a reference must be
-        beaten by more than its step size, and not suffer from one that suits it badly.
+        beaten by more than its step size, and not suffer from one that suits it badly. If it diverges at
+        all of them, smaller ones are tried, as a study does.
         """
         rates = dict.fromkeys([self.rate, 1.0])
         tried = [self._trained(algorithm, rows, rate, purpose, sources) for rate in rates]
+        for rate in smaller_rates(self.prepared.setting.auto, than=min(rates)):
+            if any(isfinite(loss) for loss, _ in tried):
+                break
+            tried.append(self._trained(algorithm, rows, rate, purpose, sources))
+            if isfinite(tried[-1][0]):
+                self.slowed[algorithm] = rate
         return min(tried, key=lambda each: each[0])
 
     def _trained(
@@ -160,10 +169,12 @@ class Extra:
         setting = replace(
             self.prepared.setting, budget=self.budget, data=data, minimum=None, maximum=None, seed=seed
         )
-        trainer = self.trainer(training_sources(algorithm, setting))
+        used = training_sources(algorithm, setting)
+        trainer = self.trainer(used)
+        search = make_search(algorithm, setting)
         try:
             result = self.run(
-                _at_rate(make_search(algorithm, setting), rate),
+                search if rate == 1.0 else AtRate(search, rate),
                 trainer,
                 seed=seed,
                 init_seed=base,
@@ -171,7 +182,9 @@ class Extra:
                 purpose=purpose,
             )
         except TrainingError:  # it diverged: that is its score
-            self.charge(purpose, self.budget)
+            self.charge(purpose, getattr(search, "spent", self.budget))
+            return float("inf"), self.nothing(rows)
+        if blew_up(trainer, result.state, result.node.mixture, used, init_seed=base):
             return float("inf"), self.nothing(rows)
         return result.value, self.own_units(trainer, result.state, rows)
 
@@ -208,17 +221,6 @@ def chosen_rate(search: Search) -> float:
     return settled_rate(search.tree.lineage(search.best().path))
 
 
-def _at_rate(search: Search, rate: float) -> Search:
-    """The same stages at so many times their step sizes."""
-    if rate == 1.0 or not isinstance(search, Chain):
-        return search
-    stages = [
-        Stage(np.array(mixture), steps, rate * lr_scale, phase)
-        for mixture, steps, lr_scale, phase in search.describe()["stages"]
-    ]
-    return Chain(stages, budget=search.budget, charged=search.charged)
-
-
 # ------------------------------------------------------------------------------------------------- references
 
 
@@ -230,11 +232,20 @@ def references(extra: Extra, view: View, *, choose: Metric) -> tuple[dict[str, R
     if extra.prepared.options.reference == "none":
         return {}, []
     found, notes = _trained(extra, view, choose)
-    if found and extra.rate != 1.0:
-        were = "was" if len(found) == 1 else "were"
+    slowed: dict[float, list[str]] = {}
+    for algorithm, rate in extra.slowed.items():
+        slowed.setdefault(rate, []).append(algorithm.removesuffix("+decay").replace("only:", "only ", 1))
+    alike = [name for name in found if not any(name in names for names in slowed.values())]
+    if alike and extra.rate != 1.0:
         at = f"{extra.rate:g} × the usual step size, at which the study ended, and at the usual one"
-        notes.append(f"{listed(list(found))} {were} trained at {at}: the better one counts")
+        notes.append(f"{_were(alike)} trained at {at}: the better one counts")
+    for rate, names in slowed.items():
+        notes.append(f"{_were(names)} trained at {rate:g} × the usual step size: larger ones diverged")
     return found, notes
+
+
+def _were(names: Sequence[str]) -> str:
+    return f"{listed(list(names))} {'was' if len(names) == 1 else 'were'}"
 
 
 def _trained(extra: Extra, view: View, choose: Metric) -> tuple[dict[str, Rival], list[str]]:
@@ -371,18 +382,23 @@ def attribution(extra: Extra, mixture: Mixture, view: View, metric: Metric) -> l
     if len(names) == 1:
         return ["there is one source: all is its worth"]
     models = len(names) + _AGAIN if how == "loo" else 2 ** len(names)
-    try:
-        extra.left(TRUNK_SHARE + ARM_SHARE * models)
-    except TimeIsUp as up:
-        return [f"no attribution: {up.words}"]
-    arms = _Arms(extra, np.asarray(mixture[: len(names)], dtype=np.float64), view)
     y, everyone = extra.scale.back(view.rows.y), frozenset(names)
-    at = "" if extra.rate == 1.0 else f" at {extra.rate:g} × the usual step size, as the study ended"
+    some = [everyone, *(everyone - {name} for name in names)] if how == "loo" else _subsets(names)[1:]
+    for rate in (extra.rate, *smaller_rates(prepared.setting.auto, than=extra.rate)):
+        try:
+            extra.left(TRUNK_SHARE + ARM_SHARE * models)
+        except TimeIsUp as up:
+            return [f"no attribution: {up.words}"]
+        arms = _Arms(extra, np.asarray(mixture[: len(names)], dtype=np.float64), view, rate)
+        arms.train(some)
+        if not arms.diverged:
+            break
+    why = "as the study ended" if arms.rate == extra.rate else "since larger ones diverged"
+    at = "" if arms.rate == 1.0 else f" at {arms.rate:g} × the usual step size, {why}"
     notes = [
         f"attribution: runs of {arms.steps} steps from one warm start on all sources{at}, outside the budget"
     ]
     if how == "loo":
-        arms.train([everyone, *(everyone - {name} for name in names)])
         luck = arms.luck(metric, y)
         alone = [
             _beyond(luck, paired_difference(metric, y, arms.of(everyone), arms.of(everyone - {name})))
@@ -400,7 +416,6 @@ def attribution(extra: Extra, mixture: Mixture, view: View, metric: Metric) -> l
             *notes,
             *(without_source(metric, name, gap, weight=weights[name]) for name, gap in gaps.items()),
         ]
-    arms.train([some for some in _subsets(names) if some])
     try:
         worth = {some: -metric.signed(metric(y, arms.of(some))) for some in _subsets(names)}
     except DataError as error:  # of one class
@@ -428,33 +443,35 @@ def _beyond(luck: float, gap: Difference) -> Difference:
 class _Arms:
     """Models of subsets of the sources, all continued from one trunk."""
 
-    def __init__(self, extra: Extra, mixture: Mixture, view: View) -> None:
-        self.extra, self.view, self.mixture = extra, view, mixture
+    def __init__(self, extra: Extra, mixture: Mixture, view: View, rate: float) -> None:
+        self.extra, self.view, self.mixture, self.rate = extra, view, mixture, rate
+        self.diverged = False
         self.trainer: Any = extra.trainer(extra.prepared.sources)
         self.names = extra.prepared.sources.names
         self.steps = max(1, int(ARM_SHARE * extra.budget))
         trunk, seed = max(1, int(TRUNK_SHARE * extra.budget)), extra.prepared.options.seed
         first, alike = self.trainer.init(seed), uniform_mixture(len(self.names))
-        start = Job(first, alike, trunk, derive_seed(seed), extra.rate)
+        start = Job(first, alike, trunk, derive_seed(seed), rate)
         self.trunk = self.trainer.train([start])[0]
         extra.charge("attribution", trunk)
         # Without any source nothing more is trained.
         self.found = {frozenset[str](): extra.own_units(self.trainer, self.trunk, view.rows)}
 
     def train(self, some: Sequence[frozenset[str]]) -> None:
-        seed = derive_seed(self.extra.prepared.options.seed, (1,))
-        rate = self.extra.rate
-        jobs = [Job(self.trunk, self._restricted(each), self.steps, seed, rate) for each in some]
-        for each, state in zip(some, self.trainer.train(jobs), strict=True):
+        base, sources = self.extra.prepared.options.seed, self.extra.prepared.sources
+        seed = derive_seed(base, (1,))
+        jobs = [Job(self.trunk, self._restricted(each), self.steps, seed, self.rate) for each in some]
+        for each, job, state in zip(some, jobs, self.trainer.train(jobs), strict=True):
             self.found[each] = self.extra.own_units(self.trainer, state, self.view.rows)
+            self.diverged |= blew_up(self.trainer, state, job.mixture, sources, init_seed=base)
         self.extra.charge("attribution", self.steps * len(jobs))
 
     def luck(self, metric: Metric, y: NDArray[Any]) -> float:
         """The standard deviation of a score over seeds, by training the model of all sources again."""
         everyone = frozenset(self.names)
         seeds = [derive_seed(self.extra.prepared.options.seed, (2, again)) for again in range(_AGAIN - 1)]
-        mixture, rate = self._restricted(everyone), self.extra.rate
-        states = self.trainer.train([Job(self.trunk, mixture, self.steps, seed, rate) for seed in seeds])
+        mixture = self._restricted(everyone)
+        states = self.trainer.train([Job(self.trunk, mixture, self.steps, seed, self.rate) for seed in seeds])
         self.extra.charge("attribution", self.steps * len(seeds))
         others = [self.extra.own_units(self.trainer, state, self.view.rows) for state in states]
         try:

@@ -12,7 +12,7 @@ import pytest
 from mixtree.errors import TrainingError
 from mixtree.experiments import comparison
 
-RUN_KEYS = ["algorithm", "repeat", "val_score", "test_score", "mixture", "spent"]
+RUN_KEYS = ["algorithm", "repeat", "val_score", "test_score", "mixture", "spent", "lr_scale"]
 
 
 def test_compare_prints_runs_and_a_summary(tables, done, base):

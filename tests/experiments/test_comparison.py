@@ -56,6 +56,31 @@ def test_a_run_that_diverges_does_not_stop_the_others():
     assert runs[0].diverged
 
 
+STEEP = ["uniform+decay", "mixmatch-bisect+commit", "only:source-0"]
+
+
+def test_what_diverges_is_run_again_with_smaller_steps_for_who_asks():
+    problem = synthetic(rows=100, validation=40, test=200, classes=0)
+    rules = Rules(400, 4, as_metric("rmse", classes=0))
+
+    def steep(retry):
+        def trainer(each):
+            return make_trainer(each, 3.0)
+
+        return compare([problem], STEEP, make_trainer=trainer, rules=rules, retry=retry)
+
+    paper, asked = steep(False), steep(True)
+    assert all(not run.test_score < 1e3 and run.lr_scale == 1.0 for run in paper)
+    assert all(run.test_score < 10.0 and run.lr_scale == 0.03 for run in asked)
+    assert all(sum(run.spent.values()) == 400 + run.spent["diverged"] for run in asked)
+    # At 1 × it ended before its decay; at .3 × its loss was finite, and far beyond an untrained model's.
+    assert asked[0].spent["diverged"] == 200 + 400
+    hopeless = compare(
+        [problem], ["uniform"], make_trainer=lambda each: make_trainer(each, 1e100), rules=rules, retry=True
+    )
+    assert hopeless[0].diverged and hopeless[0].spent == {"diverged": 1600}
+
+
 def test_unknown_algorithms_are_refused_before_training(problems):
     def never(problem):
         raise AssertionError("training began")

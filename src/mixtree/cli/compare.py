@@ -106,6 +106,7 @@ def compare(tables: list[Path], values: Values) -> None:
             workers=values.get("workers", 1),
             listeners=[progress],
             predictions=predictions,
+            retry=True,
         )
     summaries, against = summarise(runs), {}
     judges = problems[0].test
@@ -126,6 +127,8 @@ def compare(tables: list[Path], values: Values) -> None:
     else:
         console = Console(emoji=False)
         _print(console, summaries, chosen.metric.name, rows)
+        for words in _slowed(runs):
+            console.print(words, markup=False, highlight=False, soft_wrap=True)
         _print_against(console, algorithms, runs, None if judges is None else against)
 
 
@@ -168,7 +171,7 @@ def _as_json(
     from mixtree.experiments.output import plain
     from mixtree.verdict.words import against_row, against_words
 
-    keys = ("algorithm", "repeat", "val_score", "test_score", "mixture", "spent")
+    keys = ("algorithm", "repeat", "val_score", "test_score", "mixture", "spent", "lr_scale")
     return {
         "metric": chosen.metric.name,
         "budget": chosen.budget,
@@ -206,6 +209,23 @@ def _print(console: Any, summaries: list[Any], metric: str, rows: str) -> None:
             words = f"{each.algorithm} diverged in {each.diverged} of {each.repeats} repeats: no mean score"
             mixture = "; its mixture is the mean of the others" if each.diverged < each.repeats else ""
             console.print(words + mixture, markup=False, highlight=False, soft_wrap=True)
+
+
+def _slowed(runs: list[Any]) -> list[str]:
+    """Which algorithms were trained with smaller steps, since they diverged with the usual ones."""
+    found: dict[str, list[Any]] = {}
+    for each in runs:
+        if each.lr_scale < 1.0 and not each.diverged:
+            found.setdefault(each.algorithm, []).append(each)
+    told = []
+    for name, own in found.items():
+        rates = " and ".join(f"{rate:g}" for rate in sorted({each.lr_scale for each in own}))
+        repeats = sum(each.algorithm == name for each in runs)
+        told.append(
+            f"{name} was trained at {rates} × the usual step size in {len(own)} of {repeats} repeats: larger "
+            "ones diverged, and the steps until then come on top of the budget"
+        )
+    return told
 
 
 def _print_against(

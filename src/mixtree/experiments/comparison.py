@@ -19,11 +19,16 @@ from mixtree.events import Listener
 from mixtree.loop import Objective
 from mixtree.metrics import Metric, check_metric
 from mixtree.policies import AutoOptions
+from mixtree.retries import AtRate, blew_up, smaller_rates
 from mixtree.scoring import untouched
+from mixtree.search import Search
 from mixtree.seeds import derive_seed
 from mixtree.study import Result, run
 from mixtree.trainer import Trainer
 from mixtree.verdict import Difference, corrected, paired_difference
+
+DIVERGED = "diverged"
+"""What steps were spent on that diverged, beyond the budget, before smaller ones."""
 
 
 class PredictingTrainer(Trainer[Any], Protocol):
@@ -46,6 +51,8 @@ class Run:
     budget: int
     spent: dict[str, int]
     seconds: float
+    lr_scale: float = 1.0
+    """× the step size, smaller than 1 if larger ones diverged and it was trained again."""
 
     @property
     def diverged(self) -> bool:
@@ -110,6 +117,9 @@ class _Finished:
     trainer: PredictingTrainer
     result: Result[Any] | None
     seconds: float
+    rate: float
+    lost: int
+    """Steps that diverged, at larger step sizes."""
     unseen: NDArray[Any] | None = None
     """Of a model that was tuned on the validation rows: what twins of it that were not predict for them."""
 
@@ -124,12 +134,15 @@ def compare(
     workers: int = 1,
     listeners: Sequence[Listener] = (),
     predictions: dict[tuple[str, int], NDArray[Any]] | None = None,
+    retry: bool = False,
 ) -> list[Run]:
     """Run every algorithm on every problem (one per repeat); test rows are read once all training is over.
 
     A repeat's own ``seed`` is that much more than its number. ``workers`` > 1 trains the trials of a round in
     as many processes; the answer is the same. ``predictions``, if given, is filled with every run's
-    predictions of its test rows.
+    predictions of its test rows. With ``retry`` an algorithm that diverges is run again at smaller step
+    sizes, those that ``auto`` tries; its steps until then are spent too, beyond the budget. A paper's
+    algorithms are reproduced without.
     """
     for problem in problems:  # what cannot work fails here, before any training
         check_metric(rules.metric, problem.sources.validation.y, problem.sources.classes)
@@ -143,27 +156,42 @@ def compare(
             # The same initial model for all algorithms of a repeat, but a stream of its own for each.
             own_seed = derive_seed(seed + repeat, (crc32(algorithm.encode()),))
             setting = rules.setting(problem, seed=own_seed)
-            search, sources = make_search(algorithm, setting), training_sources(algorithm, setting)
+            sources = training_sources(algorithm, setting)
             own = sources is not problem.sources
             trainer = make_trainer(replace(problem, sources=sources)) if own else plain
-            name = f"{algorithm}/{repeat}"
-            try:
-                result = run(
-                    search,
+            rates, lost = [1.0], 0
+            if retry and algorithm != "auto":  # which looks for a step size itself
+                rates += smaller_rates(rules.auto)
+            for rate in rates:
+                search = make_search(algorithm, setting)
+                result = _run(
+                    search if rate == 1.0 else AtRate(search, rate),
                     trainer,
                     seed=own_seed,
                     init_seed=seed + repeat,
-                    study=name,
+                    study=f"{algorithm}/{repeat}",
                     workers=workers,
                     objective=rules.objective(problem),
                     listeners=listeners,
                 )
-            except TrainingError:
-                result = None  # all its models diverged: that is its score, no reason to stop the others
+                if retry and result is not None:
+                    last = result.state, result.node.mixture
+                    if blew_up(trainer, *last, sources, init_seed=seed + repeat):
+                        result = None
+                if result is not None:
+                    break
+                lost += getattr(search, "spent", rules.budget)
             seconds, unseen = time.perf_counter() - started, getattr(search, "unseen", None)
-            finished.append(_Finished(algorithm, repeat, trainer, result, seconds, unseen))
+            finished.append(_Finished(algorithm, repeat, trainer, result, seconds, rate, lost, unseen))
     kept: dict[tuple[str, int], NDArray[Any]] = {} if predictions is None else predictions
     return [_report(each, problems[each.repeat], rules, kept) for each in finished]
+
+
+def _run(search: Search, trainer: PredictingTrainer, **how: Any) -> Result[Any] | None:
+    try:
+        return run(search, trainer, **how)
+    except TrainingError:
+        return None  # all its models diverged: that is its score, no reason to stop the others
 
 
 def _report(
@@ -171,7 +199,11 @@ def _report(
 ) -> Run:
     val = test = float("nan")
     if each.result is None:
-        return Run(each.algorithm, each.repeat, float("inf"), val, test, {}, rules.budget, {}, each.seconds)
+        lost = {DIVERGED: each.lost} if each.rate < 1.0 else {}
+        inf = float("inf")
+        return Run(
+            each.algorithm, each.repeat, inf, val, test, {}, rules.budget, lost, each.seconds, each.rate
+        )
     sources, predict, state = problem.sources, each.trainer.predict, each.result.state
     if each.result.node.path in untouched(each.result.tree, len(sources)):
         val = rules.metric(sources.validation.y, predict(state, sources.validation.x))
@@ -189,8 +221,9 @@ def _report(
         test,
         mixture,
         rules.budget,
-        each.result.spent,
+        each.result.spent | ({DIVERGED: each.lost} if each.lost else {}),
         each.seconds,
+        each.rate,
     )
 
 
