@@ -60,7 +60,7 @@ class Models:
         choose: Metric | None,
     ) -> None:
         self.metric, self.choose, self.y, self.lineage = metric, choose, y, lineage
-        self._predictions = predictions
+        self._predictions, self._nodes = predictions, nodes
         self.optimism = float("nan")
         """Of the chosen node's score, expected from looking so often; NaN where it is not known."""
         self.scores: dict[Path, float] = {}
@@ -76,7 +76,8 @@ class Models:
             self.scores |= dict(zip(others, scores.tolist(), strict=True))
 
     def _choose_again(self, choose: Metric, nodes: Mapping[Path, Node]) -> None:
-        best = self._finite(sorted(self._predictions, key=lambda path: nodes[path].value), _MOST)
+        known = [path for path in self._predictions if path in nodes]
+        best = self._finite(sorted(known, key=lambda path: nodes[path].value), _MOST)
         best = [path for path in best if not _behind(nodes[path], nodes[best[0]])]
         if len(best) < 2 or len(self.y) < 2:
             self.optimism = 0.0 if best else float("nan")
@@ -90,7 +91,7 @@ class Models:
 
     def latest(self) -> dict[Path, NDArray[Any]]:
         """What the last models predict that predict numbers only."""
-        paths = self._finite(list(self._predictions)[::-1], _MOST)
+        paths = self._finite([path for path in self._predictions if path in self._nodes][::-1], _MOST)
         return {path: self._predictions[path] for path in paths[::-1]}
 
     def scores_on(

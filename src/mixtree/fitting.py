@@ -20,7 +20,7 @@ from mixtree.events import Listener
 from mixtree.metrics import Metric, as_metric, check_metric, class_names, default_metric
 from mixtree.models import TREES, ModelOptions, Predictor, make_trainer, usual_budget
 from mixtree.policies import AutoOptions
-from mixtree.search import Search
+from mixtree.search import SEGMENTS, Search
 from mixtree.seeds import check_seed
 from mixtree.stopping import stop_early
 from mixtree.storage.base import Storage
@@ -69,6 +69,8 @@ class FitOptions:
     init: Mapping[str, Any] | str | FilePath | None = None
     """Arrays of a model to start from, or where they are: a safetensors file, or a model folder."""
     seed: int = 0
+    segments: int = SEGMENTS
+    """Parts of a long stage, each of at least 50 steps, stored and evaluated; they change no weights."""
     stop_early: bool = False
     """End a tree search once what it can still gain is below the noise of its values."""
     holdout: float | None = None
@@ -100,7 +102,7 @@ class Chosen:
 
 def choose(options: FitOptions, sources: Sources) -> Chosen:
     """Decide what the user left open, from the size of the data."""
-    for name in ("budget", "steps", "batch_size"):
+    for name in ("budget", "steps", "batch_size", "segments"):
         value = getattr(options, name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise InputError(f"{name.replace('_', ' ')} must be a whole number of at least 1; got {value!r}")
@@ -260,7 +262,7 @@ class Prepared:
     @property
     def keep_predictions(self) -> bool:
         """Whether every node's predictions of the validation rows are worth their room."""
-        nodes = self.chosen.budget / self.chosen.steps
+        nodes = self.chosen.budget / self.chosen.steps + 4 * self.setting.segments
         return nodes * len(self.sources.validation) * max(1, self.sources.classes) <= _KEPT
 
 
@@ -403,6 +405,7 @@ def make_setting(sources: Sources, options: FitOptions, chosen: Chosen) -> Setti
         data=sources,
         batch_size=chosen.batch_size,
         metric=chosen.metric,
+        segments=options.segments,
         use_target_rows=options.use_target_rows != "never",
         # A step size that was given is kept to; a smaller one is tried only if it diverges.
         auto=AutoOptions() if options.lr is None else AutoOptions(rates=(1.0,)),

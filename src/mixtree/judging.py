@@ -121,7 +121,7 @@ def judge(
 @one_thread()
 def _models(case: Case) -> Models:
     choose = case.choose if case.chooses else None
-    return Models(case.metric, case.y, case.clean_predictions, case.clean, case.lineage, choose=choose)
+    return Models(case.metric, case.y, case.clean_predictions, case.choices, case.lineage, choose=choose)
 
 
 @one_thread()
@@ -136,7 +136,7 @@ def _concluded(
     """What is left to say once everything is trained."""
     hull, mixture = _mixture(case)
     options, result = case.prepared.options, case.result
-    told = looks(models, list(case.clean.values()))
+    told = looks(models, list(case.choices.values()))
     honest = isinstance(scored.score, ScoreInterval) and not scored.score.optimistic
     return make_verdict(
         case.metric,
@@ -310,7 +310,7 @@ def _mixture(case: Case) -> tuple[HullTest, MixtureUncertainty]:
     matching = getattr(case.prepared.search, "matching", None)
     hull, estimate = about_target(case.prepared.given, seed=case.prepared.options.seed, matching=matching)
     names, count = case.prepared.given.names, len(case.prepared.given)
-    nodes = list(case.clean.values())
+    nodes = list(case.choices.values())
     found = mixture_uncertainty(
         dict(zip(names, case.mixed.mixture[:count].tolist(), strict=True)),
         estimate,

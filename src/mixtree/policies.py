@@ -118,8 +118,8 @@ class AutoSetting:
     options: AutoOptions = field(default_factory=AutoOptions)
 
 
-PATIENCE = 3
-"""Segments in a row that are worse than the best one before a stage is ended."""
+PATIENCE, SURELY = 3, 2.0
+"""Segments in a row before a stage is ended, each worse than the best one by so many standard errors."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -153,8 +153,8 @@ class Measured(Scripted):
         super().__init__(budget)
         self.notes: list[str] = []
         """What was decided on the way, in words."""
-        self.chosen_from: list[Path] = []
-        """Segments that were looked at to end a stage early: the returned model is the best of them."""
+        self.chosen_from: dict[Path, Path] = {}
+        """Segments of stages whose best one was kept, not the last, and the paths of the stages."""
         self._data, self._metric, self._width = data, metric, width
         self._segments, self._watch = segments, watch
         self._predictions: dict[Path, NDArray[Any]] = {}
@@ -169,20 +169,19 @@ class Measured(Scripted):
     ) -> Generator[list[Trial], dict[Path, Told], Stretch]:
         """Train in segments until the validation rows say that more makes the model worse.
 
-        A segment counts as worse if its loss is larger than that of the best model so far, ``before`` among
-        them, by a standard error of their paired difference.
+        A segment counts as worse if its loss is surely larger than that of the best model so far, ``before``
+        among them: by two standard errors of their paired difference.
         """
-        best, worse, stopped = before, 0, False
+        best, worse, stopped, looked = before, 0, False, list[Path]()
         for trial in in_segments(self._trial(path, mixture, steps, rate, phase), self._segments):
             now = (yield [trial])[trial.path]
             if trial.segment is not None and trial.segment.number and trial.path[:-1] != _path_of(best):
                 self._useless.add(trial.path[:-1])
             if now.node.diverged:
                 return Stretch(now, best or now, False)
-            if trial.segment is not None and self._watch:
-                self.chosen_from.append(trial.path)
+            looked.append(trial.path)
             gap, error = (-1.0, 0.0) if best is None else self._worsening(best, now)[:2]
-            worse = worse + 1 if gap > error else 0
+            worse = worse + 1 if gap > SURELY * error else 0
             if gap < 0.0:
                 if best is not None and best is not before and best.node.path != trial.path[:-1]:
                     self._useless.add(best.node.path)
@@ -190,8 +189,10 @@ class Measured(Scripted):
             if self._watch and worse >= PATIENCE:
                 stopped = True
                 break
-        behind = self._watch and best is not None and worse > 0
-        return Stretch(now, best if behind and best is not None else now, stopped)
+        if not self._watch or best is None or not worse:
+            return Stretch(now, now, stopped)
+        self.chosen_from |= dict.fromkeys(looked, looked[0])
+        return Stretch(now, best, stopped)
 
     def _gains(
         self, old: Told, new: Told, rows: NDArray[np.intp] | slice
@@ -245,6 +246,56 @@ class Measured(Scripted):
             return gains[1]
         errors = [each.node.standard_error for each in (one, two)]
         return max((error for error in errors if isfinite(error)), default=0.0)
+
+
+class EitherEnd(Measured):
+    """SGD on one mixture whose last half is trained twice: at the full step size, and at a tenth of it.
+
+    It returns the better end by the value on the validation rows, and takes half as many steps again as its
+    budget for that: what a policy has to beat must not be weak. Where training has not converged a decayed
+    end is much worse than none; where it has, better. With ``watch`` stages are ended early, as ``auto``
+    ends its own.
+    """
+
+    rule = "better end"
+
+    def __init__(
+        self,
+        mixture: Mixture,
+        *,
+        steps: int,
+        data: Sources | None = None,
+        metric: Metric | None = None,
+        segments: int = SEGMENTS,
+        watch: bool = False,
+    ) -> None:
+        self._steps, self._last, self._mixture = steps, steps // 2, mixture
+        width = len(mixture)
+        super().__init__(
+            steps + self._last, data=data, metric=metric, width=width, segments=segments, watch=watch
+        )
+        self.ends: dict[str, Told] = {}
+        """By what is added to the mixture's name: nothing, or "+decay"."""
+
+    def describe(self) -> dict[str, Any]:
+        """The settings that decide what is asked."""
+        return {"search": "either end", "mixture": self._mixture.tolist(), "watch": self._watch}
+
+    def script(self) -> Script:
+        first = yield from self._stage((), self._mixture, self._steps - self._last, 1.0, "train")
+        self.ends[""] = first.kept
+        if first.last.node.diverged or not self._last:
+            return first.kept.node
+        for suffix, rate, phase in (("", 1.0, "train"), ("+decay", DECAY_RATE, "decay")):
+            path = self._child(first.kept.node.path, 0)
+            half = yield from self._stage(path, self._mixture, self._last, rate, phase, before=first.kept)
+            self.ends[suffix] = half.kept
+        return self.ends[self.better].node
+
+    @property
+    def better(self) -> str:
+        """What is added to the name of the end of smaller value; of two alike the one without a decay."""
+        return min(self.ends, key=lambda name: self.ends[name].node.value)
 
 
 class Auto(Measured):

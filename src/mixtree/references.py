@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 
-from mixtree.algorithms import make_search, training_sources
+from mixtree.algorithms import make_search
+from mixtree.baselines import Chain
 from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, TrainingError
@@ -21,7 +22,7 @@ from mixtree.events import Listener
 from mixtree.loop import FINISHED
 from mixtree.metrics import Metric
 from mixtree.models import make_trainer
-from mixtree.policies import Auto, settled_rate
+from mixtree.policies import Auto, EitherEnd, settled_rate
 from mixtree.retries import AtRate, blew_up, smaller_rates
 from mixtree.search import Search
 from mixtree.seeds import derive_seed
@@ -107,6 +108,18 @@ class Rival(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Reference:
+    """What training on one mixture came to."""
+
+    name: str
+    """The algorithm whose model it is: "uniform", "uniform+decay"."""
+    loss: float
+    """On the validation rows; +inf if it diverged."""
+    ends: dict[str, Floats]
+    """What it predicts for the rows; where these have chosen its end, what the other end does too."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Extra:
     """Trains beside a finished fit, with its model family and initial model, and counts the steps."""
 
@@ -124,9 +137,11 @@ class Extra:
         """Seconds of the time limit; raises if they are too few to train as the study did, so many times."""
         return None if self.limit is None else self.limit.left(int(budgets * self.budget))
 
-    def run(self, search: Search, trainer: Any, *, purpose: str, **how: Any) -> Result[Any]:
+    def run(
+        self, search: Search, trainer: Any, *, purpose: str, budgets: float = 1.0, **how: Any
+    ) -> Result[Any]:
         """A whole study, charged; or TimeIsUp."""
-        result = run(search, trainer, listeners=self.listeners, time_limit=self.left(), **how)
+        result = run(search, trainer, listeners=self.listeners, time_limit=self.left(budgets), **how)
         self.charge(purpose, sum(result.spent.values()))
         if result.reason != FINISHED:
             raise TimeIsUp
@@ -137,14 +152,10 @@ class Extra:
         """× the step size: what the study settled on, so that mixtures are compared and not step sizes."""
         return chosen_rate(self.prepared.search)
 
-    def predict(self, algorithm: str, rows: Rows, *, purpose: str, sources: Sources | None = None) -> Floats:
-        """What a model trained by this algorithm predicts; NaN if it diverged."""
-        return self.trained(algorithm, rows, purpose=purpose, sources=sources)[1]
-
     def trained(
         self, algorithm: str, rows: Rows, *, purpose: str, sources: Sources | None = None
-    ) -> tuple[float, Floats]:
-        """The model's validation loss and its predictions; the better one by that loss, if there are two.
+    ) -> Reference:
+        """The better of a mixture's models, by their validation loss: with a decayed end, and without.
 
         Where the study settled on a step size of its own, the usual one is tried too: a reference must be
         beaten by more than its step size, and not suffer from one that suits it badly. If it diverges at
@@ -153,40 +164,53 @@ class Extra:
         rates = dict.fromkeys([self.rate, 1.0])
         tried = [self._trained(algorithm, rows, rate, purpose, sources) for rate in rates]
         for rate in smaller_rates(self.prepared.setting.auto, than=min(rates)):
-            if any(isfinite(loss) for loss, _ in tried):
+            if any(isfinite(each.loss) for each in tried):
                 break
             tried.append(self._trained(algorithm, rows, rate, purpose, sources))
-            if isfinite(tried[-1][0]):
+            if isfinite(tried[-1].loss):
                 self.slowed[algorithm] = rate
-        return min(tried, key=lambda each: each[0])
+        return min(tried, key=lambda each: each.loss)
 
     def _trained(
         self, algorithm: str, rows: Rows, rate: float, purpose: str, sources: Sources | None
-    ) -> tuple[float, Floats]:
+    ) -> Reference:
         data = self.prepared.sources if sources is None else sources
-        base = self.prepared.options.seed
+        base, setting = self.prepared.options.seed, self.prepared.setting
         seed = derive_seed(base, (crc32(algorithm.encode()),))
-        setting = replace(
-            self.prepared.setting, budget=self.budget, data=data, minimum=None, maximum=None, seed=seed
+        plain = make_search(algorithm, replace(setting, budget=1, data=data, minimum=None, maximum=None))
+        assert isinstance(plain, Chain)
+        search = EitherEnd(
+            plain.stages[0].mixture,
+            steps=self.budget,
+            data=data,
+            metric=setting.metric,
+            segments=setting.segments,
+            watch=isinstance(self.prepared.search, Auto),  # which ends its own stages early too
         )
-        used = training_sources(algorithm, setting)
-        trainer = self.trainer(used)
-        search = make_search(algorithm, setting)
+        trainer, nothing = self.trainer(data), self.nothing(rows)
         try:
             result = self.run(
                 search if rate == 1.0 else AtRate(search, rate),
                 trainer,
                 seed=seed,
                 init_seed=base,
-                study=f"reference {algorithm.removesuffix('+decay')}",
+                study=f"reference {algorithm}",
                 purpose=purpose,
+                budgets=1.5,
             )
         except TrainingError:  # it diverged: that is its score
-            self.charge(purpose, getattr(search, "spent", self.budget))
-            return float("inf"), self.nothing(rows)
-        if blew_up(trainer, result.state, result.node.mixture, used, init_seed=base):
-            return float("inf"), self.nothing(rows)
-        return result.value, self.own_units(trainer, result.state, rows)
+            self.charge(purpose, search.spent)
+            return Reference(algorithm, float("inf"), {algorithm: nothing})
+        if blew_up(trainer, result.state, result.node.mixture, data, init_seed=base):
+            return Reference(algorithm, float("inf"), {algorithm: nothing})
+        name = algorithm + search.better
+        ends = {name: self.own_units(trainer, result.state, rows)}
+        if rows is data.validation:  # the rows that choose the end score it too: let others choose for them
+            for end, told in search.ends.items():
+                if told.predictions is not None and not told.node.diverged:
+                    own = np.asarray(self.scale.back(told.predictions), dtype=np.float64)
+                    ends.setdefault(algorithm + end, own)
+        return Reference(name, result.value, ends)
 
     def trainer(self, sources: Sources) -> Any:
         """A trainer for these sources that computes as the study's does."""
@@ -234,8 +258,10 @@ def references(extra: Extra, view: View, *, choose: Metric) -> tuple[dict[str, R
     found, notes = _trained(extra, view, choose)
     slowed: dict[float, list[str]] = {}
     for algorithm, rate in extra.slowed.items():
-        slowed.setdefault(rate, []).append(algorithm.removesuffix("+decay").replace("only:", "only ", 1))
-    alike = [name for name in found if not any(name in names for names in slowed.values())]
+        slowed.setdefault(rate, []).append(algorithm.replace("only:", "only ", 1))
+    alike = [
+        name for name in found if not any(name.removesuffix("+decay") in names for names in slowed.values())
+    ]
     if alike and extra.rate != 1.0:
         at = f"{extra.rate:g} × the usual step size, at which the study ended, and at the usual one"
         notes.append(f"{_were(alike)} trained at {at}: the better one counts")
@@ -267,10 +293,7 @@ def _trained(extra: Extra, view: View, choose: Metric) -> tuple[dict[str, Rival]
         elif prepared.policy in (name, f"{name}+decay"):
             notes.append(f"not compared with {name}: that is this policy itself")
         else:
-            trained(name, lambda: (name, alone(extra.predict(f"{name}+decay", view.rows, purpose=name))))
-
-    def alone(predictions: Floats) -> Rival:
-        return Rival(predictions, view.parts)
+            trained(name, lambda: _rival(extra, view, choose, [extra.trained(name, view.rows, purpose=name)]))
 
     add("uniform")
     if which == "uniform":
@@ -285,7 +308,7 @@ def _trained(extra: Extra, view: View, choose: Metric) -> tuple[dict[str, Rival]
         add(VALIDATION)
     elif view.folds is not None:
         rows, folds = view.rows, view.folds
-        trained(VALIDATION, lambda: (VALIDATION, alone(_validation_by_fold(extra, rows, folds))))
+        trained(VALIDATION, lambda: (VALIDATION, Rival(_validation_by_fold(extra, rows, folds), view.parts)))
     else:
         notes.append(
             "not compared with training on your own rows alone: they would score what they trained; give "
@@ -298,19 +321,32 @@ def _best_single(extra: Extra, view: View, choose: Metric, notes: list[str]) -> 
     """The best of all sources alone: chosen by validation loss, where that is not on the same rows."""
     extra.left(len(extra.prepared.sources))
     tried = {
-        name: extra.trained(f"only:{name}+decay", view.rows, purpose="single sources")
+        name: extra.trained(f"only:{name}", view.rows, purpose="single sources")
         for name in extra.prepared.sources.names
     }
-    if diverged := [name for name, (loss, _) in tried.items() if not np.isfinite(loss)]:
+    if diverged := [name for name, each in tried.items() if not isfinite(each.loss)]:
         notes.append(f"trained on {listed(diverged)} alone the model diverged: no comparison with that")
-    if view.apart:
-        best = min(tried, key=lambda name: tried[name][0])
-        return f"only {best}", Rival(tried[best][1], view.parts)
+    name, rival = _rival(extra, view, choose, list(tried.values()))
+    return (name.replace("only:", "only ", 1) if view.apart else "the best single source"), rival
+
+
+def _rival(extra: Extra, view: View, choose: Metric, tried: Sequence[Reference]) -> tuple[str, Rival]:
+    """The best of these models: by validation loss, where that is not on the same rows.
+
+    Else every row is predicted by the model that the other rows choose, and the name is that of all rows'.
+    """
+    best = min(tried, key=lambda each: each.loss)
+    predictions = {name: each for one in tried for name, each in one.ends.items()}
+    if view.apart or len(predictions) == 1:
+        return best.name, Rival(best.ends[best.name], view.parts)
     y, parts = extra.scale.back(view.rows.y), view.parts
-    if parts is None:  # those of the same fold are predicted by one source's model
+    if parts is None:  # those of the same fold are predicted by one model
         parts = label_folds(y, min(2, len(y)), np.random.default_rng(0))
-    predictions = {name: each[1] for name, each in tried.items()}
-    return "the best single source", Rival(out_of_fold(choose, y, predictions, folds=parts), parts)
+    mixed = out_of_fold(choose, y, predictions, folds=parts)
+    for name, own in predictions.items():
+        if np.array_equal(mixed, own):  # one model for all rows: nothing was put together
+            return name, Rival(own, view.parts)
+    return best.name, Rival(mixed, parts)
 
 
 def _validation_by_fold(extra: Extra, rows: Rows, folds: NDArray[np.intp]) -> Floats:
@@ -319,7 +355,8 @@ def _validation_by_fold(extra: Extra, rows: Rows, folds: NDArray[np.intp]) -> Fl
     for fold in np.unique(folds):
         held = np.flatnonzero(folds == fold)
         kept = replace(extra.prepared.sources, validation=rows.take(np.flatnonzero(folds != fold)))
-        out[held] = extra.predict("validation+decay", rows.take(held), purpose=VALIDATION, sources=kept)
+        tried = extra.trained(VALIDATION, rows.take(held), purpose=VALIDATION, sources=kept)
+        out[held] = tried.ends[tried.name]
     return out
 
 

@@ -49,6 +49,8 @@ class Case:
     """Nodes that were trained on the sources alone."""
     clean_predictions: dict[Path, NDArray[Any]] = field(init=False)
     """Of those that did not diverge, as they are stored: thousands of them as 64 bits would be gigabytes."""
+    choices: dict[Path, Node] = field(init=False)
+    """Those that were alternatives: segments inside a stage only if one of them was kept, not the last."""
     gained: float | None = field(init=False)
     """By how much training on the target's rows made the model better, by twins that saw half of them each.
 
@@ -63,6 +65,10 @@ class Case:
             if path in self.result.predictions and not node.diverged
         }
         object.__setattr__(self, "clean", clean)
+        choices = {
+            path: node for path, node in clean.items() if not node.unfinished or path in self.chosen_from
+        }
+        object.__setattr__(self, "choices", choices)
         object.__setattr__(self, "clean_predictions", kept)
         object.__setattr__(self, "gained", self._gained())
 
@@ -81,6 +87,11 @@ class Case:
                 if not classes or len(np.unique(y[part])) > 1
             ]
         return float(np.mean(gains)) if gains else None
+
+    @property
+    def chosen_from(self) -> dict[Path, Path]:
+        """Segments of stages that were ended by a look at the validation rows, and the stages."""
+        return dict(getattr(self.prepared.search, "chosen_from", {}))
 
     @property
     def unseen(self) -> Floats | None:
@@ -157,9 +168,9 @@ class Case:
         Rivals are nodes with as much training behind them, and the lengths of tuning on the target's rows
         that were tried, none of it among them. Trials of step sizes are none: noise does not decide them.
         """
-        steps = self.result.tree.steps_behind
+        steps, stages = self.result.tree.steps_behind, self.chosen_from
         behind: dict[Any, Any] = {
-            path: path if node.phase == STEP_SIZE else (len(path), steps[path])
+            path: path if node.phase == STEP_SIZE else stages.get(path, (len(path), steps[path]))
             for path, node in self.clean.items()
         }
         given: dict[Any, NDArray[Any]] = dict(self.clean_predictions)

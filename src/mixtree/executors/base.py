@@ -68,10 +68,9 @@ class Runner(Generic[State]):
                 except CheckpointError:
                     return Done(task, lost=before)
             seed, part = derive_seed(self.seed, path), None
-            if trial.segment is not None:
-                number, before, total = trial.segment.number, trial.segment.before, trial.segment.total
-                stage = path[: len(path) - number]  # where its first segment is
-                part = Part(derive_seed(self.seed, stage), before, total)
+            if (segment := trial.segment) is not None:
+                stage = path[: len(path) - segment.number]  # where its first segment is
+                part = Part(derive_seed(self.seed, stage), segment.before, segment.total)
             jobs.append(Job(parent, trial.mixture, trial.steps, seed, trial.lr_scale, part))
         states = self.trainer.train(jobs)
         if len(states) != len(jobs):

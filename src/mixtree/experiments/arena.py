@@ -18,7 +18,7 @@ from mixtree.data.sources import Problem
 from mixtree.errors import InputError, MissingExtraError, TrainingError
 from mixtree.experiments.comparison import Rules
 from mixtree.experiments.parallel import Crew
-from mixtree.experiments.tasks import CONFIRM_SEEDS, DESIGN_SEEDS, Half, Task, tasks
+from mixtree.experiments.tasks import CONFIRM_SEEDS, DESIGN_SEEDS, UNDERTRAINED_SEEDS, Half, Task, tasks
 from mixtree.seeds import derive_seed
 from mixtree.storage.base import Storage
 from mixtree.storage.sql import open_storage
@@ -68,7 +68,7 @@ class Score:
 
 def seeds_of(half: Half, count: int) -> tuple[int, ...]:
     """The first seeds of a half."""
-    known = DESIGN_SEEDS if half == "design" else CONFIRM_SEEDS
+    known = {"design": DESIGN_SEEDS, "confirm": CONFIRM_SEEDS, "undertrained": UNDERTRAINED_SEEDS}[half]
     if not 1 <= count <= len(known):
         raise InputError(f"the arena has {len(known)} seeds a half; got {count}")
     return known[:count]
