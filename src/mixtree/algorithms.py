@@ -54,6 +54,8 @@ class Setting:
     """Whether a policy that may train on the target's rows is allowed to."""
     auto: AutoOptions = field(default_factory=AutoOptions)
     """Options of the policy ``auto``."""
+    caps: Mixture | None = None
+    """Most that a model may read of each source, the target's rows last, as shares of the budget."""
     segments: int = SEGMENTS
     """Parts of a long stage, each a node of its own."""
 
@@ -71,6 +73,8 @@ def make_search(algorithm: str, setting: Setting) -> Search:
         return _tree_search(MIXMATCH[name], setting, commit=suffix == "commit")
     if algorithm == "auto":
         return _auto(setting)
+    if setting.caps is not None and algorithm in PEERS:
+        raise InputError(f"{algorithm} cannot limit passes over the rows: leave out max_passes")
     if algorithm in PEERS:
         return PEERS[algorithm](setting)
     if suffix == "commit":
@@ -83,10 +87,10 @@ def make_search(algorithm: str, setting: Setting) -> Search:
     search = _baseline(name, setting, decay=suffix == "decay")
     if search is None:
         raise _unknown(algorithm, setting)
-    return search
+    return search if setting.caps is None else search.within(setting.caps)
 
 
-def _baseline(name: str, setting: Setting, *, decay: bool) -> Search | None:
+def _baseline(name: str, setting: Setting, *, decay: bool) -> baselines.Chain | None:
     count = len(setting.names)
     train: dict[str, Any] = {"budget": setting.budget, "segments": setting.segments}
     if name != "fine-tune":
@@ -151,6 +155,7 @@ def _auto(setting: Setting) -> Auto:
             use_target_rows=setting.use_target_rows,
             seed=setting.seed,
             segments=setting.segments,
+            caps=setting.caps,
             options=setting.auto,
         )
     )

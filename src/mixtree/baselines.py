@@ -19,7 +19,7 @@ from mixtree.search import (
     check_budget,
     in_segments,
 )
-from mixtree.simplex import Mixture, as_mixture, uniform_mixture
+from mixtree.simplex import Mixture, as_mixture, capped, uniform_mixture
 from mixtree.trainer import Evaluation
 from mixtree.tree import Node, Path
 
@@ -65,6 +65,14 @@ class Chain(Accounted):
         self._trials: list[Trial] | None = None
         self._last: Node | None = None
 
+    def within(self, caps: Mixture) -> Chain:
+        """The same with no weight above its cap; shorter, if all caps together are too small."""
+        stages = []
+        for stage in self.stages:
+            mixture, share = capped(stage.mixture, caps[: len(stage.mixture)])
+            stages.append(Stage(mixture, int(share * stage.steps), stage.lr_scale, stage.phase))
+        return Chain(stages, budget=self.budget, charged=self.charged, segments=self._segments)
+
     def ask(self) -> list[Trial]:
         self._ledger.check_ready()
         if self._trials is None:
@@ -81,7 +89,7 @@ class Chain(Accounted):
         path, done = self._stem()
         if self._ledger.adopted and not done:
             return []  # all of them diverged
-        left = self.budget - self.spent
+        left, stream = self.budget - self.spent, path
         for number, stage in enumerate(self.stages):
             later = sum(each.steps for each in self.stages[number + 1 :])
             steps = max(0, min(stage.steps - done, left - later)) if self._ledger.adopted else stage.steps
@@ -89,8 +97,8 @@ class Chain(Accounted):
             left -= steps
             if steps:
                 stage_trial = Trial(path, stage.mixture, steps, lr_scale=stage.lr_scale, phase=stage.phase)
-                trials += in_segments(stage_trial, self._segments)
-                path = (*trials[-1].path, 0)
+                trials += in_segments(stage_trial, self._segments, stream=stream)
+                path, stream = (*trials[-1].path, 0), (*stream, 0)
         return trials
 
     def _stem(self) -> tuple[Path, int]:

@@ -33,7 +33,7 @@ DEFAULT_POLICY = "auto"
 MANY_PASSES = 200
 """Over all rows, from which a budget deserves a remark."""
 TREE_OPTIONS = (
-    "steps", "nu", "rho", "optimism", "returns", "width", "minimum", "maximum", "max_passes", "stop_early"
+    "steps", "nu", "rho", "optimism", "returns", "width", "minimum", "maximum", "stop_early"
 )  # fmt: skip
 """Options that only a tree search knows."""
 _FEW_EACH = 4  # rows of a label, on average, below which many labels are hardly classes
@@ -62,7 +62,10 @@ class FitOptions:
     minimum: Mapping[str, float] = field(default_factory=dict)
     maximum: Mapping[str, float] = field(default_factory=dict)
     max_passes: float | None = None
-    """How often a model may read a source's rows at the most: a cap on the weights of small sources."""
+    """How often a model may read a source's rows at the most: a cap on the weights of small sources.
+
+    Where the caps of all sources together are too small for the budget, the rest of it is not spent.
+    """
     class_weight: Any = None
     """``balanced``, or factors by class."""
     use_target_rows: Literal["never", "auto"] | None = None
@@ -349,7 +352,10 @@ def _decide_policy(options: FitOptions) -> tuple[str, str]:
 def _check_policy(options: FitOptions, policy: str) -> None:
     if options.use_target_rows == "auto" and policy != "auto":
         raise InputError(f"policy {policy!r} never trains on the target's rows; leave use_target_rows out")
-    if (caps := _caps(options)) and policy.removesuffix("+commit") != "mixmatch-ch":
+    caps = _caps(options)
+    if not (options.maximum or policy.startswith("mixmatch")):
+        caps = []  # a policy that is no search over mixtures keeps to --max-passes by itself
+    if caps and policy.removesuffix("+commit") != "mixmatch-ch":
         raise InputError(
             f"policy {policy!r} cannot keep maximum weights: choose mixmatch-ch or "
             f"mixmatch-ch+commit (--policy), or leave them out ({' and '.join(caps)})"
@@ -389,7 +395,16 @@ def make_setting(sources: Sources, options: FitOptions, chosen: Chosen) -> Setti
     names = ("nu", "rho", "optimism", "returns", "width")
     tree = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     least = _bounds(options.minimum, sources, "minimum", 0.0)
-    most = _maximum(sources, options, chosen)
+    searched = (options.policy or DEFAULT_POLICY).startswith("mixmatch")
+    most = (
+        _maximum(sources, options, chosen) if searched else _bounds(options.maximum, sources, "maximum", 1.0)
+    )
+    caps = None
+    if options.max_passes is not None and not searched:
+        rows = np.append(sources.sizes, len(sources.validation))
+        caps = np.minimum(
+            1.0, _checked_passes(options.max_passes) * rows / (chosen.budget * chosen.batch_size)
+        )
     for name, low, high in zip(sources.names, least or [], most or [], strict=False):
         if low > high:
             raise InputError(f"the minimum weight of {name!r} is {low:g}, above its maximum of {high:g}")
@@ -406,6 +421,7 @@ def make_setting(sources: Sources, options: FitOptions, chosen: Chosen) -> Setti
         batch_size=chosen.batch_size,
         metric=chosen.metric,
         segments=options.segments,
+        caps=caps,
         use_target_rows=options.use_target_rows != "never",
         # A step size that was given is kept to; a smaller one is tried only if it diverges.
         auto=AutoOptions() if options.lr is None else AutoOptions(rates=(1.0,)),
@@ -450,7 +466,9 @@ def as_sources(
         raise DataError(f"sources are a dictionary {{name: (x, y)}}; got {type(sources).__name__}")
     if val is None:
         raise DataError("validation rows of the target are missing: give val=(x, y)")
-    given = Sources.from_dict(sources, val, classes=None)
+    # By their names: the order in which sources are given changes nothing.
+    named = dict(sorted(sources.items(), key=lambda each: str(each[0])))
+    given = Sources.from_dict(named, val, classes=None)
     if classes is not None:
         return replace(given, classes=classes)
     return replace(given, classes=_classes([part.y for part in (*given.rows, given.validation)]))
@@ -487,8 +505,7 @@ def _maximum(sources: Sources, options: FitOptions, chosen: Chosen) -> list[floa
     bounds, passes = _bounds(options.maximum, sources, "maximum", 1.0), options.max_passes
     if passes is None:
         return bounds
-    if not (math.isfinite(passes) and passes > 0):
-        raise InputError(f"max_passes must be a finite number above 0; got {passes:g}")
+    passes = _checked_passes(passes)
     drawn = chosen.budget * chosen.batch_size
     caps = [min(1.0, passes * int(size) / drawn) for size in sources.sizes]
     if passes * int(sources.sizes.sum()) < drawn * (1.0 - 1e-12):
@@ -500,6 +517,12 @@ def _maximum(sources: Sources, options: FitOptions, chosen: Chosen) -> list[floa
         )
     caps = [min(1.0, cap / min(1.0, sum(caps))) for cap in caps]  # they may fit exactly, but for rounding
     return caps if bounds is None else [min(pair) for pair in zip(bounds, caps, strict=True)]
+
+
+def _checked_passes(passes: float) -> float:
+    if not (math.isfinite(passes) and passes > 0):
+        raise InputError(f"max_passes must be a finite number above 0; got {passes:g}")
+    return passes
 
 
 def _bounds(given: Mapping[str, float], sources: Sources, name: str, default: float) -> list[float] | None:

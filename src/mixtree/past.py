@@ -163,8 +163,8 @@ def _status(record: NodeRecord) -> str:
 
 def _same(one: Trial, two: Trial) -> bool:
     same = one.steps == two.steps and one.lr_scale == two.lr_scale and one.phase == two.phase
-    parts = [
-        None if each is None else (each.number, each.before, each.total)
+    one_part, two_part = (
+        None if each is None else (each.stream, each.before, each.total)
         for each in (one.segment, two.segment)
-    ]
-    return same and parts[0] == parts[1] and np.array_equal(one.mixture, two.mixture)
+    )
+    return same and one_part == two_part and np.array_equal(one.mixture, two.mixture)

@@ -17,7 +17,7 @@ from mixtree.folds import FOLDS, held_rows, put_together
 from mixtree.metrics import Metric, default_metric, row_losses
 from mixtree.scripted import Script, Scripted, Told
 from mixtree.search import ALL_DIVERGED, SEGMENTS, STEP_SIZE, Trial, in_segments
-from mixtree.simplex import Mixture, uniform_mixture
+from mixtree.simplex import Mixture, capped, uniform_mixture
 from mixtree.trainer import Evaluation
 from mixtree.tree import Node, Path
 
@@ -115,6 +115,8 @@ class AutoSetting:
     use_target_rows: bool = True
     seed: int = 0
     segments: int = SEGMENTS
+    caps: Mixture | None = None
+    """Most that a model may read of each source, the target's rows last, as shares of the budget."""
     options: AutoOptions = field(default_factory=AutoOptions)
 
 
@@ -175,7 +177,7 @@ class Measured(Scripted):
         best, worse, stopped, looked = before, 0, False, list[Path]()
         for trial in in_segments(self._trial(path, mixture, steps, rate, phase), self._segments):
             now = (yield [trial])[trial.path]
-            if trial.segment is not None and trial.segment.number and trial.path[:-1] != _path_of(best):
+            if trial.segment is not None and trial.segment.before and trial.path[:-1] != _path_of(best):
                 self._useless.add(trial.path[:-1])
             if now.node.diverged:
                 return Stretch(now, best or now, False)
@@ -282,14 +284,15 @@ class EitherEnd(Measured):
         return {"search": "either end", "mixture": self._mixture.tolist(), "watch": self._watch}
 
     def script(self) -> Script:
-        first = yield from self._stage((), self._mixture, self._steps - self._last, 1.0, "train")
+        steps = self._steps - self._last
+        first = yield from self._stage((), self._mixture, steps, 1.0, "train")
         self.ends[""] = first.kept
         if first.last.node.diverged or not self._last:
             return first.kept.node
-        for suffix, rate, phase in (("", 1.0, "train"), ("+decay", DECAY_RATE, "decay")):
+        for end, rate, phase in (("", 1.0, "train"), ("+decay", DECAY_RATE, "decay")):
             path = self._child(first.kept.node.path, 0)
             half = yield from self._stage(path, self._mixture, self._last, rate, phase, before=first.kept)
-            self.ends[suffix] = half.kept
+            self.ends[end] = half.kept
         return self.ends[self.better].node
 
     @property
@@ -325,7 +328,7 @@ class Auto(Measured):
         self.setting = setting
         self.options = setting.options
         self._reach = setting.budget
-        """The budget that training can use: less than all of it where the trunk was stopped early."""
+        """The budget that training can use: less where the trunk was stopped early, or rows are too few."""
         self._slope = 0.0
         """By how much a further step is expected to lower the loss, if the model is still improving."""
         self._end_rate = DECAY_RATE
@@ -335,6 +338,8 @@ class Auto(Measured):
         self.matching: Matching | None = None
         """How the mixture was estimated, if it was: the verdict asks the same rows."""
         self._sources = len(setting.sizes)
+        self._uniform, share = self._within_caps(uniform_mixture(self._sources))
+        self._reach = int(share * setting.budget)
         self._scale = 1.0
         self._adopted: dict[Path, Node] = {}
 
@@ -347,6 +352,7 @@ class Auto(Measured):
             "seed": self.setting.seed,
             "estimate": ESTIMATE,
             "segments": self.setting.segments,
+            "caps": None if self.setting.caps is None else self.setting.caps.tolist(),
         }
         metric = None if self.setting.metric is None else self.setting.metric.name
         return {"search": "auto", "options": plain, "metric": metric, **more}
@@ -479,7 +485,7 @@ class Auto(Measured):
 
     def _plain(self) -> Script:
         last = self.left // 4
-        mixture = uniform_mixture(self._sources)
+        mixture = self._uniform
         start = yield from self._stage(self._fresh(), mixture, self.left - last, self._scale, "train")
         if start.last.node.diverged or not last:
             return start.last.node
@@ -509,7 +515,7 @@ class Auto(Measured):
         if start.node.lr_scale == self._scale:
             steps, path, before = steps - start.node.steps, self._child(start.node.path, 0), start
         trunk = yield from self._stage(
-            path, uniform_mixture(self._sources), max(1, steps), self._scale, "trunk", before=before
+            path, self._uniform, max(1, steps), self._scale, "trunk", before=before
         )
         if self._blown(trunk.last, start):
             return None
@@ -526,7 +532,7 @@ class Auto(Measured):
         rates, tried = list(self.options.rates), list[Told]()
         for _ in range(1 + self.options.further_rates):
             trials = [
-                self._trial((number,), uniform_mixture(self._sources), steps, rates[number], STEP_SIZE)
+                self._trial((number,), self._uniform, steps, rates[number], STEP_SIZE)
                 for number in range(len(tried), len(rates))
             ]
             told = yield trials
@@ -581,15 +587,20 @@ class Auto(Measured):
             told = yield trials
         return told, paths
 
+    def _within_caps(self, mixture: Mixture) -> tuple[Mixture, float]:
+        """The mixture within the caps, and the share of the budget that they allow."""
+        caps = self.setting.caps
+        return (mixture, 1.0) if caps is None else capped(mixture, caps[: self._sources], spill=True)
+
     def _arms(self) -> list[Arm]:
         made = {
-            "uniform": lambda: uniform_mixture(self._sources),
+            "uniform": lambda: self._uniform,
             "pooled": lambda: self.setting.sizes / self.setting.sizes.sum(),
             "estimated": self._estimated,
         }
         arms: list[Arm] = []
         for name in self.options.arms:
-            mixture = made[name]()
+            mixture, _ = self._within_caps(made[name]())
             if all(np.abs(mixture - arm.mixture).sum() > 0.1 for arm in arms):
                 arms.append(Arm(name, mixture))
         return arms
@@ -599,10 +610,10 @@ class Auto(Measured):
         from mixtree.estimate.moments import MOST_SOURCES
 
         if self.setting.data is None or self._sources == 1:
-            return uniform_mixture(self._sources)
+            return self._uniform
         if self._sources > MOST_SOURCES:
             self.notes.append(f"no mixture was estimated: there are more than {MOST_SOURCES} sources")
-            return uniform_mixture(self._sources)
+            return self._uniform
         self.matching = Matching(self.setting.data)
         return self.matching.estimate.alpha
 
@@ -732,10 +743,10 @@ class Auto(Measured):
         if self._left > 0:  # what the target rows did not need goes on as before
             before = self._known(model)
             rate, phase = self._end_rate * self._scale, "decay" if self._end_rate < 1.0 else "commit"
-            more = yield from self._stage(
+            further = yield from self._stage(
                 self._child(model.path, GOES_ON), mixture, self._left, rate, phase, before=before
             )
-            return model if self._blown(more.last, before) else more.kept.node
+            return model if self._blown(further.last, before) else further.kept.node
         return model
 
     def _target_step_size(
@@ -765,7 +776,10 @@ class Auto(Measured):
     def _target_lengths(self) -> list[int]:
         """Numbers of steps that grow, as far as the budget reaches: two folds and the tuning itself."""
         lengths = [self._length(place) for place in range(len(self.options.target_grid))]
-        return [each for each in dict.fromkeys(lengths) if (FOLDS + 1) * each <= self.left]
+        most = self.left
+        if self.setting.caps is not None:  # a fold has a part of the rows, and the caps hold for it too
+            most = int(self.setting.caps[-1] * self.budget / FOLDS)
+        return [each for each in dict.fromkeys(lengths) if (FOLDS + 1) * each <= self.left and each <= most]
 
     def _tune(self, model: Node, pieces: Sequence[int]) -> Script:
         """What helped the folds, on all target rows."""

@@ -177,11 +177,12 @@ class Extra:
         data = self.prepared.sources if sources is None else sources
         base, setting = self.prepared.options.seed, self.prepared.setting
         seed = derive_seed(base, (crc32(algorithm.encode()),))
-        plain = make_search(algorithm, replace(setting, budget=1, data=data, minimum=None, maximum=None))
+        unbounded = replace(setting, budget=self.budget, data=data, minimum=None, maximum=None)
+        plain = make_search(algorithm, unbounded)
         assert isinstance(plain, Chain)
         search = EitherEnd(
             plain.stages[0].mixture,
-            steps=self.budget,
+            steps=sum(stage.steps for stage in plain.stages),
             data=data,
             metric=setting.metric,
             segments=setting.segments,

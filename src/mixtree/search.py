@@ -24,10 +24,10 @@ from mixtree.values import value
 class Segment:
     """Which part of a longer stage a trial is."""
 
-    number: int
-    """How many segments of the stage lie above it in the tree."""
+    stream: Path
+    """Where the stage would be if no stage were cut: its random numbers come from that path."""
     before: int
-    """Steps of the stage that they take."""
+    """Steps of the stage that are behind."""
     total: int
     """Steps of the whole stage."""
 
@@ -48,17 +48,18 @@ SEGMENTS, LEAST_SEGMENT = 20, 50
 """Parts of a long stage, and the fewest steps that one of them takes."""
 
 
-def in_segments(trial: Trial, segments: int = SEGMENTS) -> list[Trial]:
+def in_segments(trial: Trial, segments: int = SEGMENTS, *, stream: Path | None = None) -> list[Trial]:
     """A long stage as trials that continue one another, so that it can be watched, stopped and resumed.
 
-    They train the model that the one trial would have trained.
+    They train the model that the one trial would have trained, at ``stream`` if stages above it are cut.
 
     >>> stage = Trial((3,), np.array([1.0]), 150)
     >>> [(each.path, each.steps) for each in in_segments(stage)]
     [((3,), 50), ((3, 0), 50), ((3, 0, 0), 50)]
     """
-    count = min(segments, trial.steps // LEAST_SEGMENT)
-    if count < 2:
+    count = max(1, min(segments, trial.steps // LEAST_SEGMENT))
+    stream = trial.path if stream is None else stream
+    if count == 1 and stream == trial.path:
         return [trial]
     edges = [trial.steps * number // count for number in range(count + 1)]
     return [
@@ -68,7 +69,7 @@ def in_segments(trial: Trial, segments: int = SEGMENTS) -> list[Trial]:
             after - before,
             trial.lr_scale,
             trial.phase,
-            Segment(number, before, trial.steps),
+            Segment(stream, before, trial.steps),
         )
         for number, (before, after) in enumerate(pairwise(edges))
     ]

@@ -229,3 +229,34 @@ def check_maximum(
     if upper.sum() < 1 - 1e-12:
         raise InputError(f"maximum weights sum to {upper.sum():g}, less than 1: raise some of them")
     return upper
+
+
+def capped(mixture: Mixture, caps: Mixture, *, spill: bool = False) -> tuple[Mixture, float]:
+    """The mixture with no weight above its cap, and the share of a budget that it can be trained for.
+
+    What a weight loses goes to the others in proportion to theirs. Where the caps of all sources in the
+    mixture sum to less than 1, sources outside it take what is left (``spill``), or the budget is cut.
+
+    >>> capped(np.array([0.5, 0.5, 0.0]), np.array([0.2, 1.0, 1.0]))
+    (array([0.2, 0.8, 0. ]), 1.0)
+    >>> capped(np.array([1.0, 0.0]), np.array([0.25, 1.0]))
+    (array([1., 0.]), 0.25)
+    """
+    inside = mixture > 0.0
+    most = float(caps[inside].sum())
+    if most <= 1.0:
+        filled = np.where(inside, caps, 0.0)
+        outside = float(caps[~inside].sum())
+        if spill and outside > 0.0:
+            part = min(1.0, (1.0 - most) / outside)
+            filled = filled + np.where(inside, 0.0, part * caps)
+        share = min(1.0, float(filled.sum()))
+        return filled / filled.sum(), share
+    full = np.zeros(len(mixture), dtype=np.bool_)
+    while True:
+        free = inside & ~full
+        scale = (1.0 - caps[full].sum()) / mixture[free].sum()
+        over = free & (scale * mixture > caps)
+        if not over.any():
+            return np.where(full, caps, scale * mixture * inside), 1.0
+        full |= over

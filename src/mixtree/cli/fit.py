@@ -266,7 +266,8 @@ def table_spec(tables: list[Path], values: Values) -> TableSpec:
     """The tables that the flags name."""
     from mixtree.data.tables import TableSpec
 
-    by_source = {name: Path(file) for name, file in pairs(values.get("source"), "--source").items()}
+    # By their names: the order in which sources are given changes nothing.
+    by_source = {name: Path(file) for name, file in sorted(pairs(values.get("source"), "--source").items())}
     if by_source and tables:
         raise InputError("give tables with --source-col, or --source NAME=FILE for each source, not both")
     if not by_source and not tables:

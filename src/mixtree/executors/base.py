@@ -69,8 +69,7 @@ class Runner(Generic[State]):
                     return Done(task, lost=before)
             seed, part = derive_seed(self.seed, path), None
             if (segment := trial.segment) is not None:
-                stage = path[: len(path) - segment.number]  # where its first segment is
-                part = Part(derive_seed(self.seed, stage), segment.before, segment.total)
+                part = Part(derive_seed(self.seed, segment.stream), segment.before, segment.total)
             jobs.append(Job(parent, trial.mixture, trial.steps, seed, trial.lr_scale, part))
         states = self.trainer.train(jobs)
         if len(states) != len(jobs):

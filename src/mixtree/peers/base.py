@@ -174,12 +174,13 @@ class Peer(Accounted, ABC):
     def _finish(self, mixture: Mixture, after: Path = ()) -> Script:
         """All that is left of the budget on one mixture: at full step size, then at the smaller one."""
         left = self.budget - self.spent
-        last = int(left * self._division.decay)
+        last, stream = int(left * self._division.decay), None
         for steps, lr, phase in ((left - last, 1.0, "final"), (last, self._division.decay_lr, "decay")):
             if steps == 0:
                 continue
             stage = self._trial(mixture, steps, after=after, lr=lr, phase=phase)
-            for trial in in_segments(stage, self._segments):
+            stream = stage.path if stream is None else (*stream, 0)
+            for trial in in_segments(stage, self._segments, stream=stream):
                 (node,) = yield [trial]
                 if node.diverged:
                     return

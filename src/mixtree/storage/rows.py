@@ -54,13 +54,16 @@ def node_row(study: int, record: NodeRecord) -> dict[str, Any]:
 
 
 def segment_text(segment: Segment | None) -> str | None:
-    """Which part of a stage a trial is, as text: "3/150/1000"."""
-    return None if segment is None else f"{segment.number}/{segment.before}/{segment.total}"
+    """Which part of a stage a trial is, as text: "0/0 150 1000"."""
+    return None if segment is None else f"{path_text(segment.stream)} {segment.before} {segment.total}"
 
 
 def text_segment(text: str | None) -> Segment | None:
     """The segment of its text."""
-    return None if text is None else Segment(*map(int, text.split("/")))
+    if text is None:
+        return None
+    stream, before, total = text.split(" ")
+    return Segment(text_path(stream), int(before), int(total))
 
 
 def outcome_row(outcome: Outcome) -> dict[str, Any]:

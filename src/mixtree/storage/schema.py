@@ -52,7 +52,7 @@ nodes = sa.Table(
     sa.Column("mixture", sa.Text, nullable=False),
     sa.Column("steps", sa.BigInteger, nullable=False),
     sa.Column("lr_scale", sa.Double, nullable=False),
-    # Of a long stage: number of the segment, steps of the stage before it, steps of the whole stage.
+    # Of a long stage: the path its random numbers come from, steps of it behind, steps of all of it.
     sa.Column("segment", sa.String),
     sa.Column("status", sa.String, nullable=False),
     sa.Column("value", sa.Double),

@@ -155,8 +155,9 @@ class PartialFitTrainer:
         per_call = 1
         if isinstance(estimator, _ROW_BY_ROW):
             per_call = max(1, _ROWS_PER_CALL // self.batch_size)
-        random, place = _stream(job.seed), job.state.cursor.random
-        if job.part is not None and job.part.before and place is not None:
+        part, place = job.part, job.state.cursor.random
+        random = _stream(job.seed if part is None else part.seed)
+        if part is not None and part.before and place is not None:
             random = _stream_at(place)
         # The cursor's order is the seed that the model was made with.
         _seed(estimator, _stream(job.state.cursor.order) if job.state.fresh else random)
@@ -334,7 +335,7 @@ def _place(stream: np.random.RandomState) -> NDArray[np.uint32]:
 
 def _stream_at(place: NDArray[Any]) -> np.random.RandomState:
     stream = np.random.RandomState(np.random.MT19937(0))
-    stream.set_state(("MT19937", place[:-1].astype(np.uint32), int(place[-1])))
+    stream.set_state(("MT19937", place[:-1].astype(np.uint32), int(place[-1]), 0, 0.0))
     return stream
 
 

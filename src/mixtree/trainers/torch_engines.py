@@ -58,7 +58,7 @@ class Recipe:
         if job.part is not None and job.part.before and place is not None:
             _generator(self.device).set_state(torch.from_numpy(np.array(place, dtype=np.uint8)))
         else:
-            _seed_torch(job.seed, self.device)
+            _seed_torch(job.seed if job.part is None else job.part.seed, self.device)
 
     def after(self, job: TorchJob, state: TorchState) -> TorchState:
         """The state reached, with the place in torch's random numbers if the stage goes on from there."""
