@@ -205,7 +205,7 @@ def _check_obedience(trainer: Trainer[Any], fresh: Any, later: Any, *, sources: 
     }
     if sources > 1:
         others["mixture: two sources gave one model"] = replace(job, mixture=np.eye(sources)[1])
-    told = getattr(trainer, "describe", dict)()
+    told: dict[str, Any] = getattr(trainer, "describe", dict)()
     if told.get("step_size", True) is not None:
         others['lr_scale; if there is no step size, describe() must say "step_size": None'] = replace(
             job, lr_scale=0.5
