@@ -304,6 +304,13 @@ def test_absent_classes_are_warned_of_once_and_by_name():
     assert "classes 'No' have no rows" in told[0]
 
 
+def test_row_numbers_alone_are_refused():
+    y = np.arange(60) % 2
+    for rows in (np.arange(60)[:, None], pd.DataFrame({"id": np.arange(60)})):
+        with pytest.raises(DataError, match="is the only feature and numbers the rows one by one"):
+            MixtureClassifier(budget=10).fit(rows, y)
+
+
 def test_a_frame_of_numbers_with_missing_values_is_imputed_and_missing_labels_are_refused():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(200, 3)), columns=["a", "b", "c"])

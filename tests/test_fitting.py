@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import torch
 from lightgbm import LGBMClassifier
 from safetensors.numpy import save_file
 from sklearn.linear_model import SGDClassifier
@@ -146,6 +147,32 @@ def test_samples_are_counted_in_batches(sources):
 def test_what_cannot_work_is_refused_before_training(sources, options, message):
     with pytest.raises(InputError, match=message):
         prepare(sources, FitOptions(**options))
+
+
+def test_row_numbers_alone_are_refused_before_training():
+    y = np.arange(120) % 2
+    own, joined = np.arange(60)[:, None], np.arange(120)[:, None]
+    for a, b in ((own, own), (joined[:60], joined[60:])):
+        for form in (np.asarray, pd.DataFrame):
+            parts = {"a": (form(a), y[:60]), "b": (form(b), y[60:])}
+            with pytest.raises(DataError, match="is the only feature and numbers the rows one by one"):
+                fit(parts, (form(own), y[:60]), budget=10, steps=1)
+    options = {"budget": 10, "steps": 1, "reference": "none"}
+    parts = {"a": (own / 60, y[:60]), "b": (own // 2, y[60:])}  # a quantity; numbers that come twice
+    fit(parts, (own, y[:60]), model="linear", **options)
+
+    class Reader(nn.Module):
+        """It reads the rows itself."""
+
+        def __init__(self):
+            super().__init__()
+            self.rows = nn.Embedding.from_pretrained(torch.randn(60, 3))
+            self.last = nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.last(self.rows(x[:, 0]))
+
+    fit({"a": (own, y[:60]), "b": (own, y[60:])}, (own, y[:60]), model=Reader, **options)
 
 
 def test_unknown_options_list_the_known_ones():

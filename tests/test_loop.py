@@ -1001,7 +1001,7 @@ def test_the_engine_of_a_study_is_used_again(place: SqlStorage) -> None:
         engine = "unknown"
         timed = "slow"
 
-        def prepare(self) -> None:
+        def prepare(self, **_study: Any) -> None:
             if self.engine == "unknown":
                 self.engine = self.timed
 
@@ -1045,7 +1045,7 @@ class Chosen(Grouped):
     def group(self) -> int | None:  # type: ignore[override]
         return {"batched": 3}.get(self.engine)
 
-    def prepare(self) -> None:
+    def prepare(self, **_study: Any) -> None:
         if self.engine == "auto":
             self.engine = "batched"
 

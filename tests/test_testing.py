@@ -501,9 +501,41 @@ class Short(Walker):
         return [replace(each, predictions=np.zeros(4)) for each in super().evaluate(states)]
 
 
+class Deaf(Walker):
+    """Some part of a job makes no difference."""
+
+    def __init__(self, **ignored: Any) -> None:
+        self.ignored = ignored
+
+    def one(self, job: Job[Any]) -> Any:
+        return super().one(replace(job, **self.ignored))
+
+
+class Unscaled(Deaf):
+    """It has no step size, and says so."""
+
+    def __init__(self) -> None:
+        super().__init__(lr_scale=1.0)
+
+    def describe(self) -> dict[str, Any]:
+        return {"step_size": None}
+
+
+def test_a_trainer_without_a_step_size_passes_if_it_says_so() -> None:
+    check_trainer(Unscaled(), sources=3, rows=5)
+
+
+def test_with_one_source_the_mixture_need_not_matter() -> None:
+    check_trainer(Deaf(mixture=np.ones(1)), sources=1)
+
+
 @pytest.mark.parametrize(
     ("trainer", "message"),
     [
+        (Deaf(mixture=np.full(3, 1 / 3)), "train ignores a job's mixture: two sources gave one model"),
+        (Deaf(lr_scale=1.0), "train ignores a job's lr_scale; .* describe.. must say"),
+        (Deaf(steps=6), "train ignores a job's steps"),
+        (Deaf(state=Walker().init(0)), "train ignores a job's state: a model must go on"),
         (ForgetfulInit(), "init: the same seed gave another model"),
         (InPlace(), r"train changed its input \(weight\)"),
         (UsesHiddenRandomness(), "two results|depend on the jobs"),

@@ -19,6 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mixtree.algorithms import make_search, training_sources
+from mixtree.data.columns import refuse_row_numbers
 from mixtree.data.copies import without_copies
 from mixtree.data.frames import as_frame, is_missing
 from mixtree.data.labelscale import LabelScale
@@ -245,6 +246,8 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     def _read(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
         """Checked features and encoded labels; tables are taken as they are."""
         self._is_table = _is_table(X)
+        if getattr(X, "shape", ())[1:] == (1,):
+            refuse_row_numbers([X.to_numpy() if hasattr(X, "to_numpy") else X])
         if self._is_table:
             frame = as_frame(X)
             self.n_features_in_ = len(frame.columns)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.algorithms import Setting, make_search, training_sources
+from mixtree.data.columns import refuse_row_numbers
 from mixtree.data.copies import without_copies
 from mixtree.data.sources import MOST_CLASSES, TEST, Rows, Sources, columns_of, rows_from
 from mixtree.errors import DataError, InputError
@@ -272,6 +273,8 @@ class Prepared:
 def prepare(sources: Sources, options: FitOptions, *, test: Rows | None = None) -> Prepared:
     """Everything that can fail before training fails here."""
     check_seed(options.seed)
+    if not callable(options.model):  # a torch module may read the rows itself, by their numbers
+        refuse_row_numbers([part.x for part in sources.rows])
     policy, why = _decide_policy(options)
     options = replace(options, policy=policy)
     _check_policy(options, policy)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from inspect import getattr_static
 from math import inf, isfinite
 from typing import Any, Generic, Literal
 
@@ -142,11 +143,13 @@ class Loop(Generic[State]):
         self.storage.update(name, status=status, budget=budget, data=self.record.data, best=None)
 
     def _prepare(self, engine: str | None) -> None:
-        if engine is not None and hasattr(self.trainer, "engine"):
-            self.trainer.engine = engine
+        self._started = time.monotonic()  # choosing an engine counts towards the time limit
+        # Asking for the engine would make the trainer choose one.
+        if engine is not None and getattr_static(self.trainer, "engine", None) is not None:
+            self.trainer.engine = engine  # type: ignore[attr-defined]
         prepare = getattr(self.trainer, "prepare", None)
         if prepare is not None:
-            prepare()
+            prepare(steps=self.record.budget or None, seconds=self.limits.time_limit)
 
     # -- running -----------------------------------------------------------------------------------------
 
@@ -182,9 +185,8 @@ class Loop(Generic[State]):
             self.storage.update(name, status="running")
             self._raised = False
         self._emit(StudyStarted(name, self.record.budget, self.spent))
-        started = time.monotonic()
         with Interrupts() as interrupts:
-            reason, left = self._rounds_until_done(started, interrupts)
+            reason, left = self._rounds_until_done(self._started, interrupts)
         if self._recomputed >= _TOLD_AGAIN:
             self._warn(f"{self._recomputed} models in all were missing or damaged and were computed again")
         best = self._best()

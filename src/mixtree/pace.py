@@ -54,7 +54,7 @@ def measure(trainer: Trainer[Any], sources: int, *, seed: int = 0, seconds: floa
     """
     prepare = getattr(trainer, "prepare", None)
     if prepare is not None:
-        prepare()
+        prepare(steps=None, seconds=None)
     start = trainer.init(derive_seed(seed, (), INIT))
     mixture = uniform_mixture(sources)
 

@@ -386,8 +386,8 @@ def nested_predictions(extra: Extra, folds: NDArray[np.intp]) -> Floats:
         kept = replace(prepared.sources, validation=rows.take(np.flatnonzero(folds != fold)))
         own = prepare(kept, options)
         trainer: Any = own.trainer
-        if hasattr(trainer, "engine"):
-            trainer.engine = getattr(prepared.trainer, "engine", trainer.engine)
+        if hasattr(prepared.trainer, "engine"):
+            trainer.engine = prepared.trainer.engine
         try:
             result = extra.run(
                 own.search,

@@ -170,7 +170,9 @@ def _listed(found: Any, promise: str) -> list[Any]:
 def check_trainer(trainer: Trainer[Any], *, sources: int, steps: int = 6, rows: int | None = None) -> None:
     """A trainer changes no state it is given, depends on seeds alone, and saves all that training needs.
 
-    ``rows`` is the number of validation rows, where the trainer gives predictions.
+    All of a job counts: its state, mixture, steps, and ``lr_scale`` unless ``describe()`` says that there is
+    no step size (``"step_size": None``). ``rows`` is the number of validation rows, where the trainer gives
+    predictions.
     """
     _check_description(trainer)
     state = trainer.init(7)
@@ -191,6 +193,26 @@ def check_trainer(trainer: Trainer[Any], *, sources: int, steps: int = 6, rows: 
     direct, after_trip = (_trained(trainer, [Job(each, even, steps, 13)])[0] for each in (together[0], trip))
     _assert_same(trainer, direct, after_trip, "training after save and load differs from training without")
     _check_evaluations(trainer, together, rows)
+    _check_obedience(trainer, state, together[0], sources=sources, steps=steps)
+
+
+def _check_obedience(trainer: Trainer[Any], fresh: Any, later: Any, *, sources: int, steps: int) -> None:
+    """Whatever a job asks for makes a difference to what is learnt."""
+    job: Job[Any] = Job(fresh, np.eye(sources)[0], steps, 17)
+    others = {
+        "state: a model must go on from the one it is given": replace(job, state=later),
+        "steps": replace(job, steps=2 * steps),
+    }
+    if sources > 1:
+        others["mixture: two sources gave one model"] = replace(job, mixture=np.eye(sources)[1])
+    told: dict[str, Any] = getattr(trainer, "describe", dict)()
+    if told.get("step_size", True) is not None:
+        others['lr_scale; if there is no step size, describe() must say "step_size": None'] = replace(
+            job, lr_scale=0.5
+        )
+    plain, *changed = (_saved(trainer, each) for each in _trained(trainer, [job, *others.values()]))
+    for what, arrays in zip(others, changed, strict=True):
+        assert not _equal(plain, arrays), f"train ignores a job's {what}"
 
 
 def _check_description(trainer: Trainer[Any]) -> None:
@@ -265,7 +287,13 @@ def _assert_same(trainer: Trainer[Any], one: Any, two: Any, message: str) -> Non
 def _assert_equal(first: dict[str, NDArray[Any]], second: dict[str, NDArray[Any]], message: str) -> None:
     assert first.keys() == second.keys(), f"{message}: {sorted(first)} are not {sorted(second)}"
     for name in first:
-        assert np.array_equal(first[name], second[name], equal_nan=True), f"{message} ({name})"
+        assert _equal({name: first[name]}, {name: second[name]}), f"{message} ({name})"
+
+
+def _equal(first: dict[str, NDArray[Any]], second: dict[str, NDArray[Any]]) -> bool:
+    return first.keys() == second.keys() and all(
+        np.array_equal(first[name], second[name], equal_nan=True) for name in first
+    )
 
 
 def check_storage(make: Callable[[], Storage]) -> None:

@@ -68,7 +68,8 @@ class Trainer(Protocol[State]):
       group. A study always cuts a round into the same groups, whatever the number of workers. Without it, a
       job's numbers do not depend on the jobs beside it.
     - ``engine: str`` — which of several ways to compute is in use; a study records it and sets it on resume.
-      ``prepare()`` settles it where it is chosen by timing; a study calls it once, before anything else.
+      ``prepare(steps=…, seconds=…)`` settles it where it is chosen by timing; a study calls it once, before
+      anything else, with its budget and its time limit (None: unknown, or without end).
     - ``lr: float`` — the base step size, for messages.
     - ``predict(state, x)`` — predictions for any rows: (n, classes) probabilities, or (n,) for a regression.
     - ``epochs(state)`` — how often each source's rows were read.

@@ -213,6 +213,9 @@ REFUSED = [
          lambda t: t.drop("age", "test")),
     Case("nothing to learn from: every column is constant", r"no column is left to learn from: .*'age'",
          lambda t: t.each(lambda row: row.update(age=1, income=2, colour="x", signup="2024-01-01"))),
+    Case("nothing to learn from but row numbers", r"column 'age' is the only feature and numbers the rows",
+         lambda t: [row.update(age=n, income=2, colour="x", signup="2024-01-01")
+                    for n, row in enumerate(t.train + t.val + t.test)]),
     Case("text among the numbers of a validation column",
          r"val\.csv: column 'age' held numbers in training but 'old' is none; mend the value",
          put("val", 3, age="old")),

@@ -171,6 +171,16 @@ def test_infinities_and_giants_in_later_rows_stay_finite() -> None:
     np.testing.assert_allclose(x[:, 0], [0, 1e6, -1e6, 0], atol=1e-6)
 
 
+def test_row_numbers_alone_are_refused() -> None:
+    numbers = {"id": list(range(50)), "unit": ["kg"] * 50}
+    message = "column 'id' is the only feature and numbers the rows one by one: .* with decimals"
+    for start in (0, 1):
+        with pytest.raises(DataError, match=message):
+            Preprocessor.fit(pl.DataFrame(numbers | {"id": np.random.default_rng(0).permutation(50) + start}))
+    for other in (np.arange(50.0), np.arange(50) // 2, np.arange(50) ** 2):
+        assert kinds(Preprocessor.fit(pl.DataFrame(numbers | {"id": other})))["id"] == "numeric"
+
+
 def test_nothing_to_learn_from_is_refused() -> None:
     with pytest.raises(DataError, match="no column is left to learn from: column 'a' is dropped: it has one"):
         Preprocessor.fit(pl.DataFrame({"a": [1, 1]}))

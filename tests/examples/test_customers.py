@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shlex
@@ -12,6 +13,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner
+
+from mixtree.cli import app
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "customers"
 
@@ -37,3 +41,20 @@ def test_the_commands_of_the_page_work(tmp_path):
     assert len(predictions) == len(new) == 200
     about = json.loads((tmp_path / "model" / "model.json").read_text(encoding="utf-8"))
     assert about["test_score"] > 0.55
+
+
+def test_the_page_s_fit_finds_the_market_and_is_surely_better_than_uniform(tmp_path, monkeypatch):
+    for name in ("make_tables.py", "fit.toml"):
+        shutil.copy(EXAMPLE / name, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    spec = importlib.util.spec_from_file_location("make_tables", "make_tables.py")
+    make_tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_tables)
+    make_tables.main(tmp_path)
+    done = CliRunner().invoke(app, ["fit", "fit.toml"], catch_exceptions=False)
+    assert done.exit_code == 0
+    about = json.loads((tmp_path / "model" / "model.json").read_text(encoding="utf-8"))
+    truth = {"fl": 0.75, "ct": 0.25, "oh": 0.0}
+    assert sum(abs(about["mixture"][state] - weight) for state, weight in truth.items()) < 0.3
+    assert all(each["low"] > 0.1 for each in about["verdict"]["against"])
+    assert about["verdict"]["against"]

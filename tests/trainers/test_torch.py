@@ -5,6 +5,7 @@ import pickle
 import random
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from mixtree.errors import DataError, InputError, TrainingError
 from mixtree.simplex import uniform_mixture
 from mixtree.testing import check_trainer
 from mixtree.trainer import Job
+from mixtree.trainers import torch_choice
 from mixtree.trainers.reference import ReferenceTrainer
 from mixtree.trainers.torch import TorchTrainer
 from mixtree.trainers.torch_state import pack, unpack
@@ -302,6 +304,80 @@ def test_auto_takes_the_engine_that_is_faster_and_says_so(caplog: Any) -> None:
     assert same(trainer, trained(again), trained(trainer))
     with pytest.raises(InputError, match="unknown engine 'fast'"):
         trainer.engine = "fast"
+
+
+def _refused(*_args: Any, **_options: Any) -> Any:
+    raise AssertionError("an engine was tried")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"steps": 9_999}, "choosing another one pays from 10,000 steps on"),
+        ({"steps": 10**9, "seconds": 0.01}, "the time limit is too short to choose another one"),
+    ],
+)
+def test_a_study_too_short_to_choose_an_engine_takes_the_eager_loop(
+    given: dict[str, Any], told: str, caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_choice, "TracedEngine", _refused)
+    trainer = make(engine="auto")
+    with caplog.at_level(logging.INFO):
+        trainer.prepare(**given)
+    assert trainer.engine == "eager"
+    assert f"engine eager: {told}" in caplog.text
+
+
+def test_only_engines_that_a_study_has_time_to_try_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_choice, "_TIMINGS", {})
+    one, many = make(engine="auto"), make(engine="auto")
+    one.prepare(steps=49_999)
+    many.prepare(steps=50_000)
+    assert one.engine in ("eager", "traced")
+    assert sorted(map(sorted, torch_choice._TIMINGS.values())) == [
+        ["eager", "traced"],
+        ["eager", "traced", "vmap"],
+    ]
+
+
+def test_choosing_an_engine_takes_no_more_than_its_share_of_a_study(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch_choice, "_TIMINGS", {})
+    plain = make()
+    trained(plain)
+    job = Job(plain.init(1), uniform_mixture(2), 200, 1)
+    before = time.thread_time()
+    plain.train([job])
+    step = (time.thread_time() - before) / job.steps
+    before = time.thread_time()
+    make(engine="auto").prepare(steps=50_000)
+    assert time.thread_time() - before < 2 * torch_choice.CHOICE_SHARE * 50_000 * step  # 2: other programs
+
+
+def test_modules_that_are_alike_are_timed_once(caplog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_choice, "_TIMINGS", {})
+    with caplog.at_level(logging.INFO):
+        first = make(engine="auto").engine
+    assert "choosing an engine for this module: up to about" in caplog.text
+    assert "timed before" not in caplog.text
+    monkeypatch.setattr(torch_choice, "_timed", _refused)
+    checked: list[int] = []
+    check = torch_choice._checked
+    monkeypatch.setattr(
+        torch_choice,
+        "_checked",
+        lambda recipe, initial, *, group: checked.append(group) or check(recipe, initial, group=group),
+    )
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        again = make(engine="auto").engine
+    assert again == first
+    assert f"engine {first}: microseconds per step and model: " in caplog.text
+    assert "(timed before)" in caplog.text
+    assert checked == [{"traced": 1, "vmap": 8}[first]]  # that it is right is seen to each time
+    with pytest.raises(AssertionError, match="an engine was tried"):
+        make(engine="auto", optimizer=ADAM).prepare()
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -18,6 +18,8 @@ from mixtree.search import TreeSearch
 from mixtree.simplex import uniform_mixture
 from mixtree.study import Result, load, run
 from mixtree.trainer import Job
+from mixtree.trainers import torch as trainers_torch
+from mixtree.trainers import torch_choice
 from mixtree.trainers.torch import TorchState, TorchTrainer
 
 BUDGET, RAISED = 45, 80
@@ -123,3 +125,37 @@ def test_a_study_on_disk_goes_on_to_the_same_bits(
 
 def _job(of: TorchTrainer) -> Job[TorchState]:
     return Job(of.init(0), uniform_mixture(3), 2, 1)
+
+
+def test_a_short_study_takes_the_eager_loop_and_a_resumed_one_chooses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "study.db"
+    name = "scalar parameter, AdamW"
+    monkeypatch.setattr(torch_choice, "TracedEngine", None)
+    first = trainer(name, "auto")
+    run(search(), first, storage=file)
+    assert first.engine == "eager"
+
+    def choose(*_args: Any, **_options: Any) -> Any:
+        raise AssertionError("the engine was chosen when the study began")
+
+    monkeypatch.setattr(trainers_torch, "choose_engine", choose)
+    again = trainer(name, "auto")
+    run(search(RAISED), again, storage=file, resume=True)
+    assert again.engine == "eager"
+
+
+def test_choosing_an_engine_counts_towards_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mixtree.loop.time.monotonic", lambda: Clocked.now)
+
+    class Slow(Clocked):
+        def prepare(self, steps: int | None = None, seconds: float | None = None) -> None:
+            assert (steps, seconds) == (BUDGET, 22)
+            Clocked.now += 20
+
+    module, optimizer = MODULES["scalar parameter, AdamW"]
+    slow = Slow(sources(), module, optimizer=optimizer, batch_size=8, engine="eager")
+    spent = run(search(), slow, time_limit=22).spent
+    usual = run(search(), trainer("scalar parameter, AdamW", "eager"), time_limit=22).spent
+    assert sum(spent.values()) <= 5 < sum(usual.values())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import polars as pl
 
 from mixtree.data.dates import SURE_FORMATS, as_dates, changing_parts, date_format, nearly_dates
@@ -16,6 +17,11 @@ from mixtree.errors import DataError
 RARE, MISSING_LEVEL = "(rare)", "(missing)"
 """How the two levels that are no value of their own are called in feature names."""
 
+ROW_NUMBERS = (
+    "{} is the only feature and numbers the rows one by one: a model would learn their order. Give columns "
+    "that say something of a row; if the number is a quantity, such as a time, give it with decimals "
+    "(0.0, 1.0, …)"
+)
 _PLAIN = "values"  # polars takes the name of a series such as ^a$ for a pattern, whatever is done with it
 _TRUTH = {"true", "false"}
 _ID_ROWS = 20  # fewer rows than this can all differ by chance
@@ -126,7 +132,7 @@ def _numeric(name: str, column: pl.Series, found: str) -> tuple[Column, list[str
         return _dropped(name, found, "it has no finite number")
     if low == high and not missing:
         return _dropped(name, found, f"it has one value only ({column[0]})")
-    if _counts_rows(column):
+    if counts_rows(column):
         told.append(
             f"column {name!r} numbers the rows one by one; leave it out with drop (--drop) if it is an id"
         )
@@ -134,12 +140,23 @@ def _numeric(name: str, column: pl.Series, found: str) -> tuple[Column, list[str
     return Column(name, "numeric", found, how, missing=missing), told
 
 
-def _counts_rows(column: pl.Series) -> bool:
+def counts_rows(column: pl.Series) -> bool:
+    """Whether these whole numbers are those of the rows, from 0, 1 or any other number on, in any order."""
     if not column.dtype.is_integer() or column.null_count() or len(column) < _ID_ROWS:
         return False
     low, high = column.min(), column.max()
     spread = int(high) - int(low) if isinstance(low, int) and isinstance(high, int) else 0
     return spread + 1 == len(column) == column.n_unique()
+
+
+def refuse_row_numbers(parts: Sequence[Any]) -> None:
+    """Whole numbers of the rows as the only feature of these arrays, of all together or each by itself."""
+    whole = (isinstance(x, np.ndarray) and x.shape[1:] == (1,) and x.dtype.kind in "iu" for x in parts)
+    if not all(whole):
+        return
+    numbers = [pl.Series(x[:, 0].astype(np.int64)) for x in parts]
+    if counts_rows(pl.concat(numbers)) or all(map(counts_rows, numbers)):
+        raise DataError(ROW_NUMBERS.format("the column of x"))
 
 
 def _date(

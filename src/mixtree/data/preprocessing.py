@@ -20,7 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
-from mixtree.data.columns import Column, Rules, inspect, levels_as_codes, values_of
+from mixtree.data.columns import ROW_NUMBERS, Column, Rules, counts_rows, inspect, levels_as_codes, values_of
 from mixtree.data.dates import date_parts
 from mixtree.data.frames import as_frame
 from mixtree.data.readers import names, pick
@@ -82,6 +82,9 @@ class Preprocessor:
         if all(column.kind == "dropped" for column in columns):
             reasons = "; ".join(told) or "there are no columns"
             raise DataError(f"{where}: no column is left to learn from: {reasons}")
+        kept = [column for column in columns if column.kind != "dropped"]
+        if len(kept) == 1 and kept[0].kind == "numeric" and counts_rows(frame[kept[0].name]):
+            raise DataError(f"{where}: {ROW_NUMBERS.format(f'column {kept[0].name!r}')}")
         medians, means, scales = _learn(columns, frame, where)
         if sparse is None:
             sparse = _stays_sparse(columns)

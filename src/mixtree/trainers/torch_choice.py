@@ -6,6 +6,7 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,16 @@ logger = logging.getLogger(__name__)
 
 _SLOW_STEP = 0.05
 """Seconds from which on a step is all arithmetic, so that there is nothing left for a trace to save."""
+
+CHOICE_SHARE = 0.05
+"""Choosing takes at most this share of a study's expected time."""
+
+_TRACED, _VMAP = 500, 2_500
+"""Steps of the eager loop that trying an engine takes at most: tracing, comparing, timing. From a layer of 8
+units to 60 layers it was 90 to 480 for one model at a time, and 700 to 2,000 for both engines."""
+
+_TIMINGS: dict[Any, dict[EngineName, float]] = {}
+"""Seconds per step and model of the engines tried so far, by what decides them; infinite: unusable."""
 
 _REASON = 150
 """Characters of an error that a warning tells: torch's own go on for pages."""
@@ -42,37 +53,98 @@ def make_engine(name: EngineName, recipe: Recipe, *, group: int, initial: TorchS
     return EagerEngine(recipe)
 
 
-def choose_engine(recipe: Recipe, *, group: int, initial: TorchState) -> Engine:
-    """The fastest of the engines that train this module right, by the time of a few steps."""
+def choose_engine(
+    recipe: Recipe,
+    *,
+    group: int,
+    initial: TorchState,
+    steps: int | None = None,
+    seconds: float | None = None,
+) -> Engine:
+    """The fastest of the engines that train this module right, by the time of a few steps.
+
+    A study of so many ``steps``, ended after so many ``seconds``, spends CHOICE_SHARE of its time on it: an
+    engine that takes longer to try is not tried, and a short study takes the eager loop at once. Modules that
+    are alike are timed once in a process; whether an engine trains a module right is checked for each.
+    """
     eager = EagerEngine(recipe)
     if _only_eager(recipe):
         return eager
+    least = int(_TRACED / CHOICE_SHARE)
+    if steps is not None and steps < least:
+        logger.info("engine eager: choosing another one pays from %s steps on", f"{least:,}")
+        return eager
     jobs = _trial_jobs(recipe, initial, models=group, steps=2)
     eager.train(jobs[:1])  # the first steps of a process are slow whatever the engine
-    seconds = _time(eager, jobs[:1], recipe.device) / 2
-    if seconds > _SLOW_STEP:
-        logger.info("engine eager: a step takes %.0f ms, nearly all of it arithmetic", 1e3 * seconds)
+    step = _time(eager, jobs[:1], recipe.device) / 2
+    if step > _SLOW_STEP:
+        logger.info("engine eager: a step takes %.0f ms, nearly all of it arithmetic", 1e3 * step)
         return eager
-    engines: list[Engine] = [eager]
-    for size in (1, group) if group > 1 else (1,):
+    expected = min(np.inf if steps is None else steps, np.inf if seconds is None else seconds / step)
+    allowed = CHOICE_SHARE * expected  # in steps of the eager loop
+    sizes = [size for size, cost in ((1, _TRACED), (group, _VMAP)) if cost <= allowed][: 1 + (group > 1)]
+    if not sizes:
+        logger.info("engine eager: the time limit is too short to choose another one")
+        return eager
+    key = (_likeness(recipe), group, len(sizes))
+    known = _TIMINGS.get(key)
+    if known is not None:
+        best = min(known, key=known.__getitem__)
+        logger.info("engine %s: %s (timed before)", best, _told(known))
+        return make_engine(best, recipe, group=group, initial=initial)
+    most = min(_VMAP if len(sizes) > 1 else _TRACED, allowed) * step
+    logger.info("choosing an engine for this module: up to about %.1f s", most)
+    return _timed(recipe, initial, key, sizes=sizes, group=group)
+
+
+def _timed(recipe: Recipe, initial: TorchState, key: Any, *, sizes: Sequence[int], group: int) -> Engine:
+    """The fastest of the eager loop and the traced engines for so many models at once."""
+    engines: list[Engine] = [EagerEngine(recipe)]
+    costs: dict[EngineName, float] = {}
+    for size in sizes:
         faster = _checked(recipe, initial, group=size)
         if isinstance(faster, str):
-            name = "vmap" if size > 1 else "traced"
+            name: EngineName = "vmap" if size > 1 else "traced"
             logger.info("engine %s cannot train this module (%s)", name, faster)
+            costs[name] = np.inf
             break
         engines.append(faster)
     jobs = _trial_jobs(recipe, initial, models=group, steps=10)
-    timings: dict[str, list[float]] = {engine.name: [] for engine in engines}
+    timings: dict[EngineName, list[float]] = {engine.name: [] for engine in engines}
     for _ in range(6):
         for engine in engines:
             some = jobs if engine.name == "vmap" else jobs[:1]
             timings[engine.name].append(_time(engine, some, recipe.device) / len(some) / 10)
     # The first round pays for traces and caches.
-    costs = {name: float(np.median(times[1:])) for name, times in timings.items()}
+    costs |= {name: float(np.median(times[1:])) for name, times in timings.items()}
+    _TIMINGS[key] = costs
     best = min(engines, key=lambda engine: costs[engine.name])
-    told = ", ".join(f"{name} {1e6 * cost:.0f}" for name, cost in costs.items())
-    logger.info("engine %s: microseconds per step and model: %s", best.name, told)
+    logger.info("engine %s: %s", best.name, _told(costs))
     return best
+
+
+def _told(costs: dict[EngineName, float]) -> str:
+    told = ", ".join(f"{name} {1e6 * cost:.0f}" for name, cost in costs.items() if np.isfinite(cost))
+    return f"microseconds per step and model: {told}"
+
+
+def _likeness(recipe: Recipe) -> Any:
+    """What decides how long a step takes: equal for modules that are alike."""
+    replica, table = recipe.replica, recipe.table
+    tensors = {**replica.parameters, **replica.buffers}
+    return (
+        torch.__version__,
+        recipe.device,
+        repr(replica.module),
+        tuple(type(part) for part in replica.module.modules()),
+        tuple((name, tuple(each.shape), each.dtype, each.requires_grad) for name, each in tensors.items()),
+        type(replica.optimizer),
+        repr(replica.fresh["groups"]),
+        type(replica.scheduler),
+        getattr(recipe.objective.loss, "__qualname__", None) or repr(recipe.objective.loss),
+        (table.width, table.x is None, table.weight is None),
+        (recipe.batch_size, recipe.clip_norm, recipe.reset_optimizer),
+    )
 
 
 def _only_eager(recipe: Recipe) -> bool:
