@@ -152,7 +152,8 @@ def test_nested_intervals_are_wider_than_the_rows_alone_make_them(few):
 def test_nested_folds_score_a_model_of_the_targets_rows(few):
     verdict = fit(few.sources, **QUICK, policy="fine-tune", nested=True, reference="all").verdict
     assert "on 60 rows that chose nothing" in verdict.sentence
-    assert verdict.reference_spent["nested folds"] == verdict.reference_spent["validation"] == 5 * 120
+    assert verdict.reference_spent["nested folds"] == 5 * 120
+    assert verdict.reference_spent["validation"] == 5 * 180  # the last half of each twice
     assert [name for name, _ in verdict.differences][-1] == "validation"
     assert any("choosing with 80% of the rows" in note for note in verdict.notes)
 
@@ -224,8 +225,8 @@ def test_every_nested_fold_has_every_class(few, rare, seed):
 
 def test_nodes_below_a_touched_one_are_touched(few):
     tree = fit(few.sources, **QUICK, policy="fine-tune").tree
-    assert list(untouched(tree, 3)) == [()]
-    assert list(untouched(tree, 4)) == [(), (0,)]
+    assert list(untouched(tree, 3)) == [(), (0,)]  # uniform, in two segments
+    assert list(untouched(tree, 4)) == [(), (0,), (0, 0)]
 
 
 def test_a_study_without_predictions_is_scored_as_optimistic(few):

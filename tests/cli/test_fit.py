@@ -40,8 +40,8 @@ def test_fit_prints_one_object_and_writes_the_folder(tables, done, base):
         "metric", "higher_is_better", "of", "optimistic",
     ]  # fmt: skip
     assert (verdict["score"]["rows"], verdict["score"]["value"]) == (60, pytest.approx(found["test_score"]))
-    assert [each["name"] for each in verdict["against"]] == ["uniform"]
-    assert verdict["reference_spent"] == {"uniform": 40}
+    assert [each["name"].removesuffix("+decay") for each in verdict["against"]] == ["uniform"]
+    assert verdict["reference_spent"] == {"uniform": 60}  # its last half twice
     assert json.loads(Path("out/verdict.json").read_text()) == verdict
     names = {"weights.safetensors", "model.json", "MODEL_CARD.md", "preprocessing", "study.db"}
     assert names <= {each.name for each in Path("out").iterdir()}
@@ -83,7 +83,7 @@ def test_the_verdict_is_printed_shown_and_on_the_card(tables, done, base):
     text = done("fit", *base, "--reference", "all", "--out", "out").out
     verdict = json.loads(Path("out/verdict.json").read_text())
     assert verdict["sentence"] in text.replace("\n", " ")
-    assert verdict["reference_spent"] == {"uniform": 40, "single sources": 120, "validation": 40}
+    assert verdict["reference_spent"] == {"uniform": 60, "single sources": 180, "validation": 60}
     shown = done("show", "out")
     assert verdict["sentence"] in shown.out
     assert done("show", "out", "--json").json["verdict"] == verdict
