@@ -70,7 +70,8 @@ def test_what_is_left_open_is_chosen_and_told(sources):
         ({"steps": 4}, "mixmatch-bisect+commit"),
         ({"minimum": {"source-0": 0.2}}, "mixmatch-bisect+commit"),
         ({"maximum": {"source-0": 0.7}, "rho": 0.9}, "mixmatch-ch+commit"),
-        ({"max_passes": 100.0}, "mixmatch-ch+commit"),
+        ({"max_passes": 100.0}, "auto"),
+        ({"max_passes": 100.0, "steps": 4}, "mixmatch-ch+commit"),
         ({"nu": 0.0}, "mixmatch-bisect+commit"),
         ({"policy": "uniform"}, "uniform"),
     ],
@@ -133,14 +134,18 @@ def test_samples_are_counted_in_batches(sources):
         ({"use_target_rows": "auto", "policy": "mixmatch-ch"}, "never trains on the target's rows"),
         ({"maximum": {"nobody": 0.5}, "policy": "mixmatch-ch"}, "unknown source 'nobody'"),
         ({"maximum": {"a": 0.5}, "policy": "uniform"}, "cannot keep maximum weights"),
-        ({"max_passes": 3, "policy": "auto"}, "policy 'auto' knows no max_passes"),
+        ({"max_passes": 0.001}, "passes over the rows leaves not a single step"),
+        ({"max_passes": 0.001, "policy": "uniform+decay"}, "passes over the rows leaves not a single step"),
         ({"max_passes": 3, "policy": "mixmatch-bisect"}, r"leave them out \(--max-passes\)"),
         (
             {"minimum": {"source-1": 0.5}, "maximum": {"source-1": 0.2}},
             "minimum weight of 'source-1' is 0.5, above its maximum of 0.2",
         ),
         ({"max_passes": 0}, "max_passes must be a finite number above 0; got 0"),
-        ({"max_passes": 0.1}, "at most 0.1 passes over the sources' .* rows are .* lower the budget"),
+        (
+            {"max_passes": 0.1, "policy": "mixmatch-ch"},
+            "at most 0.1 passes over the sources' .* rows are .* lower the budget",
+        ),
         ({"policy": "auto", "nu": 0.5, "width": 2}, "policy 'auto' knows no nu and width"),
     ],
 )
@@ -189,16 +194,31 @@ def test_weights_are_bounded(sources):
 def test_no_source_is_read_more_often_than_allowed(sources):
     """A small source may not fill the mixture, whatever the search would like."""
     small = replace(sources, rows=(sources.rows[0].take(np.arange(10)), *sources.rows[1:]))
-    prepared = prepare(small, FitOptions(model="linear", budget=60, batch_size=10, max_passes=6.0))
+    given = {"model": "linear", "budget": 60, "batch_size": 10, "max_passes": 6.0, "policy": "mixmatch-ch"}
+    prepared = prepare(small, FitOptions(**given))
     caps = np.array(prepared.setting.maximum)
     assert caps[0] == pytest.approx(6.0 * 10 / 600)
     result = run(prepared.search, prepared.trainer)
     assert all((node.mixture <= caps + 1e-9).all() for node in result.tree.values())
     assert prepared.trainer.epochs(result.state)[0] <= 6.0 + 0.1
-    tighter = FitOptions(
-        model="linear", budget=60, batch_size=10, max_passes=6.0, maximum={small.names[0]: 0.01}
-    )
+    tighter = FitOptions(**given, maximum={small.names[0]: 0.01})
     assert prepare(small, tighter).setting.maximum[0] == 0.01
+
+
+@pytest.mark.parametrize("passes", [20.0, 2.0])
+@pytest.mark.parametrize("policy", ["auto", "uniform", "uniform+decay", "only:source-0", "fine-tune"])
+def test_no_policy_reads_a_source_more_often_than_allowed(sources, policy, passes):
+    """With few passes the budget is cut; with more, a small source gets less weight."""
+    small = replace(sources, rows=(sources.rows[0].take(np.arange(10)), *sources.rows[1:]))
+    options = FitOptions(model="linear", budget=400, batch_size=10, max_passes=passes, policy=policy)
+    prepared = prepare(small, options)
+    assert prepared.policy == policy
+    result = run(prepared.search, prepared.trainer)
+    read = prepared.trainer.epochs(result.state)
+    slack = 1.2 if policy != "only:source-0" else 0.01  # the rows of a batch are drawn at random
+    assert (read[: len(small)] <= passes + slack).all() and read[0] > 0.5 * passes
+    rows = [*small.sizes, len(prepared.sources.validation)]
+    assert 10 * sum(node.steps for node in result.tree.lineage(result.node.path)) <= passes * sum(rows)
 
 
 def test_the_objective_may_be_the_metric(sources):

@@ -151,8 +151,10 @@ def test_a_raised_budget_goes_on_from_the_longest_trained_model(hull, tmp_path):
     assert sum(second.spent.values()) <= 900
     assert sum(second.spent.values()) > 600
     assert set(first.tree) < set(second.tree)
+    lineage = first.tree.lineage(first.node.path)
+    kept = [node for node in lineage if node.phase not in ("target", "target folds")][-1]
     stem = [node for node in second.tree.lineage(second.node.path) if node.path in first.tree]
-    assert sum(node.steps for node in stem) > 200
+    assert stem[-1].path == kept.path  # the target's rows were tried on it, or it was returned
     third = go(1000, resume=True)
     assert len(third.tree) > len(second.tree)
     again = go(1000, resume=True)
@@ -350,12 +352,16 @@ def test_a_raised_budget_does_not_go_on_from_a_commit_that_was_taken_back(inside
     assert found == path
 
 
-def adopted(problem, rows):
+def adopted(problem, rows, *, unfinished=()):
     """What auto first asks for at a raised budget, given the nodes of an earlier run."""
     search = make_search("auto", setting(problem, 900))
     mixture = np.array([1 / 3, 1 / 3, 1 / 3, 0, 0])
     search.adopt(
-        [Node(path, mixture, steps, value, 0.01, rate, phase) for path, phase, steps, rate, value in rows]
+        [
+            Node(path, mixture, steps, value, 0.01, rate, phase, row in unfinished)
+            for row in rows
+            for path, phase, steps, rate, value in [row]
+        ]
     )
     return search.ask()[0]
 
@@ -376,6 +382,30 @@ def test_a_raised_budget_goes_on_from_the_model_that_was_kept(inside):
     assert trial.path[:-1] == (0, 0, 31)
     assert trial.lr_scale == pytest.approx(0.3)
     assert adopted(inside, rows[:-1]).path[:-1] == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("commit", "end", "stem"),
+    [
+        ([0.40, 0.42, 0.41], [], (0, 0, 10)),  # it was interrupted where it was past its best
+        ([0.40, 0.42, 0.39], [], (0, 0, 10, 0, 0)),
+        ([0.40, 0.47, 0.48], [((0, 0, 10, 12), 0.39)], (0, 0, 10, 12)),  # the end began at the best segment
+        ([0.40, 0.38, 0.37], [((0, 0, 10, 0, 0, 12), 0.39)], (0, 0, 10, 0, 0, 12)),
+        ([0.60, 0.65, 0.70], [((0, 0, 12), 0.39)], (0, 0, 12)),  # at the model before the commit
+    ],
+)
+def test_a_raised_budget_goes_on_from_no_segment_that_was_left_behind(inside, commit, end, stem):
+    rows = list(TRUNK)
+    for number, value in enumerate(commit):
+        rows.append(((0, 0, 10, *(0,) * number), "commit", 100, 1.0, value))
+    rows += [(path, "decay", 20, 0.1, value) for path, value in end]
+    assert adopted(inside, rows, unfinished=() if end else rows[2:]).path[:-1] == stem
+
+
+def test_a_raised_budget_goes_on_from_the_race_though_the_trunk_was_longer(inside):
+    """The trunk made it worse, and the race began before it."""
+    rows = [*TRUNK, ((0, 1), "race", 10, 1.0, 0.5), ((0, 2), "race", 10, 1.0, 0.48)]
+    assert adopted(inside, rows).path[:-1] == (0, 2)
 
 
 def test_a_raised_budget_goes_on_from_the_winner_of_the_race_at_its_step_size(inside):

@@ -22,7 +22,7 @@ STEEP = {"noise": 1e-6, "slope": 0.05}
 
 def early(budget: int = 400, commit: float = 0.5) -> EarlyStop:
     halves = PARTITIONS["bisect"]
-    search = TreeSearch(halves.root(3), halves.split, budget=budget, steps=10, commit=commit)
+    search = TreeSearch(halves.root(3), halves.split, budget=budget, steps=10, commit=commit, segments=2)
     return stop_early(search)
 
 
@@ -44,10 +44,11 @@ def test_it_stops_where_values_are_noise_and_commits_its_share():
     search = early()
     rounds = drive(search, **FLAT)
     assert search.stopped is not None and search.stopped.gain < search.stopped.noise
-    assert sum(len(each) for each in rounds[:-1]) < 12
-    (commit,) = rounds[-1]
-    assert (commit.phase, commit.steps, commit.lr_scale) == ("commit", 200, 0.1)
-    assert search.best().path == commit.path
+    assert sum(len(each) for each in rounds[:-2]) < 12
+    (first,), (commit,) = rounds[-2:]
+    for half in (first, commit):
+        assert (half.phase, half.steps, half.lr_scale) == ("commit", 100, 0.1)
+    assert search.best().path == commit.path == (*first.path, 0)
     assert search.rule == "commit of deepest, stopped early"
     assert search.spent == sum(trial.steps for each in rounds for trial in each) < search.budget
     assert search.needed([commit.path])
@@ -55,7 +56,7 @@ def test_it_stops_where_values_are_noise_and_commits_its_share():
 
 def test_it_goes_on_where_values_still_fall():
     halves = PARTITIONS["bisect"]
-    plain = TreeSearch(halves.root(3), halves.split, budget=400, steps=10, commit=0.5)
+    plain = TreeSearch(halves.root(3), halves.split, budget=400, steps=10, commit=0.5, segments=2)
     search = early()
     assert [[t.path for t in each] for each in drive(search, **STEEP)] == [
         [t.path for t in each] for each in drive(plain, **STEEP)
@@ -95,9 +96,10 @@ def test_a_stopped_study_is_resumed_and_raised(tmp_path):
     options = {"model": "linear", "steps": 5, "stop_early": True, "storage": tmp_path / "s.db"}
     first = fit(sources, **options, budget=600)
     assert first.rule.endswith("stopped early") and first.unspent > 100
-    assert first.verdict.reference_spent == {"uniform": sum(first.spent.values())}
+    assert first.verdict.reference_spent == {"uniform": sum(first.spent.values()) * 3 // 2}
     again = fit(sources, **options, budget=600, resume=True)
     assert (again.weights, again.verdict) == (first.weights, first.verdict)
     more = fit(sources, **options, budget=1200, resume=True)
     assert sum(more.spent.values()) <= 1200
-    assert more.node.steps == 600
+    commit = [node.steps for node in more.tree.lineage(more.node.path) if node.phase == "commit"]
+    assert commit == [50] * 12

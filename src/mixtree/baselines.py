@@ -19,7 +19,7 @@ from mixtree.search import (
     check_budget,
     in_segments,
 )
-from mixtree.simplex import Mixture, as_mixture, capped, uniform_mixture
+from mixtree.simplex import NO_STEP, Mixture, as_mixture, capped, uniform_mixture
 from mixtree.trainer import Evaluation
 from mixtree.tree import Node, Path
 
@@ -77,6 +77,8 @@ class Chain(Accounted):
             together = sum(each.steps for each in self.stages if (inside & (each.mixture > 0.0)).any())
             mixture, share = capped(stage.mixture, caps[: len(inside)] * (self.budget / together))
             stages.append(Stage(mixture, int(share * stage.steps), stage.lr_scale, stage.phase))
+        if not any(stage.steps for stage in stages):
+            raise InputError(NO_STEP)
         return Chain(stages, budget=self.budget, charged=self.charged, segments=self._segments)
 
     def ask(self) -> list[Trial]:

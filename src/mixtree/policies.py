@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.data.sources import Sources
-from mixtree.errors import TrainingError
+from mixtree.errors import InputError, TrainingError
 from mixtree.folds import FOLDS, held_rows, put_together
 from mixtree.metrics import Metric, default_metric, row_losses
 from mixtree.scripted import Script, Scripted, Told
 from mixtree.search import ALL_DIVERGED, SEGMENTS, STEP_SIZE, Trial, in_segments
-from mixtree.simplex import Mixture, capped, uniform_mixture
+from mixtree.simplex import NO_STEP, Mixture, capped, uniform_mixture
 from mixtree.trainer import Evaluation
 from mixtree.tree import Node, Path
 
@@ -33,6 +33,8 @@ MIXTURES = {
 ESTIMATE = 2
 """Which way of estimating it: a study does not go on with a mixture that another way has found."""
 TARGET_PHASES = ("target folds", "target")
+END_PATHS = (11, 12)
+"""Below the model that the commit has come to: its end, at the full step size and at a decayed one."""
 GOES_ON = 31
 """Below a model whose target rows were tried: the training that goes on as before."""
 LEAST_BUDGET = 60
@@ -339,7 +341,9 @@ class Auto(Measured):
         """How the mixture was estimated, if it was: the verdict asks the same rows."""
         self._sources = len(setting.sizes)
         self._uniform, share = self._within_caps(uniform_mixture(self._sources))
-        self._reach = int(share * setting.budget)
+        self._reach = self._allowed = int(share * setting.budget)
+        if self._allowed < 1:
+            raise InputError(NO_STEP)
         self._scale = 1.0
         self._adopted: dict[Path, Node] = {}
 
@@ -360,7 +364,9 @@ class Auto(Measured):
     # -- the script ---------------------------------------------------------------------------------------
 
     def script(self) -> Script:
-        if self.budget < LEAST_BUDGET:
+        if self._allowed < self.budget:
+            self.notes.append(f"max_passes: the rows allow {self._allowed:,} of {self.budget:,} steps")
+        if self._allowed < LEAST_BUDGET:
             self.notes.append(f"below {LEAST_BUDGET} steps no mixture is chosen: uniform")
             return (yield from self._plain())
         if self._adopted:
@@ -377,9 +383,9 @@ class Auto(Measured):
         model = yield from self._commit(winner, mixture, left - reserve)
         if reserve:
             model = yield from self._target_rows(model, mixture)
-        if self._reach < self.budget:
+        if self._reach < self._allowed:
             self.notes.append(
-                f"stopped early: {self.budget - self.spent:,} of {self.budget:,} steps are unspent, since "
+                f"stopped early: {self._allowed - self.spent:,} of {self._allowed:,} steps are unspent, since "
                 "more training made the validation loss worse"
             )
         return model
@@ -421,7 +427,11 @@ class Auto(Measured):
             and not node.diverged
             and (node.path in kept or (node.path not in gone and not self._ruined(node)))
         ]
-        usable = [node for node in usable if node.path in kept or not self._past_its_best(node)]
+        usable = [
+            node
+            for node in usable
+            if node.path in kept or not (self._past_its_best(node) or self._left_behind(node))
+        ]
         known = [node for node in usable if node.path in kept or self._went_on(node.path, kept)]
         if not usable:
             raise TrainingError(ALL_DIVERGED)
@@ -463,14 +473,27 @@ class Auto(Measured):
 
     def _stages_behind(self, node: Node) -> list[Node]:
         """The last node of every stage that led to this one."""
-        return [
-            list(each)[-1] for _, each in groupby(self.tree.lineage(node.path), key=lambda node: node.phase)
-        ]
+        return [each[-1] for each in self._stages(node)]
+
+    def _stages(self, node: Node) -> list[list[Node]]:
+        """The nodes of every stage that led to this one."""
+        lineage = self.tree.lineage(node.path)
+        return [list(each) for _, each in groupby(lineage, key=lambda node: node.phase)]
 
     def _past_its_best(self, node: Node) -> bool:
         """Whether it is inside a stage that did not end, after a better model of the same stage."""
-        stage = [list(each) for _, each in groupby(self.tree.lineage(node.path), key=lambda node: node.phase)]
-        return node.unfinished and any(each.value < node.value for each in stage[-1])
+        return node.unfinished and any(each.value < node.value for each in self._stages(node)[-1])
+
+    def _left_behind(self, node: Node) -> bool:
+        """Whether the script went on from an earlier model of its stage, or from the one before the stage."""
+        *_, before, stage = [[], *self._stages(node)]
+        passed = {each.path for each in (*before[-1:], *stage[:-1])}
+        return any(
+            each.path[:-1] in passed
+            and (each.phase == "race" if node.phase == "trunk" else each.path[-1] % 100 in END_PATHS)
+            for each in self._adopted.values()
+            if node.phase in ("trunk", "commit") and each.path and each.phase != node.phase
+        )
 
     def _taken_back(self, node: Node) -> bool:
         """Whether it is the end of an adopted commit that made things worse."""
@@ -484,9 +507,8 @@ class Auto(Measured):
         return error > 0.0 and end.value - start.value > self.options.commit_errors * error
 
     def _plain(self) -> Script:
-        last = self.left // 4
-        mixture = self._uniform
-        start = yield from self._stage(self._fresh(), mixture, self.left - last, self._scale, "train")
+        last, mixture = self._left // 4, self._uniform
+        start = yield from self._stage(self._fresh(), mixture, self._left - last, self._scale, "train")
         if start.last.node.diverged or not last:
             return start.last.node
         return (yield from self._end(start.kept, mixture, last)).node
@@ -511,7 +533,7 @@ class Auto(Measured):
 
     def _grown(self, start: Told) -> Generator[list[Trial], dict[Path, Told], Node | None]:
         """On from a trial of this step size, or from the initial model; None if it blows up."""
-        steps, path, before = int(self.options.trunk_share * self.budget), self._fresh(), None
+        steps, path, before = int(self.options.trunk_share * self._reach), self._fresh(), None
         if start.node.lr_scale == self._scale:
             steps, path, before = steps - start.node.steps, self._child(start.node.path, 0), start
         trunk = yield from self._stage(
@@ -520,14 +542,14 @@ class Auto(Measured):
         if self._blown(trunk.last, start):
             return None
         if trunk.stopped:
-            self._reach = min(self.budget, int(self.spent / self.options.trunk_share))
+            self._reach = min(self._reach, int(self.spent / self.options.trunk_share))
         return trunk.kept.node
 
     def _step_size(self) -> Generator[list[Trial], dict[Path, Told], dict[float, Told]]:
         """Settles on the simplest step size that none beats, beyond the ends of the range as long as the end
         is best. What came of those that did not diverge, by step size.
         """
-        share = self.options.rate_share * self.budget
+        share = self.options.rate_share * self._reach
         steps = max(1, int(max(share, min(self.options.rate_least, 2.0 * share))))
         rates, tried = list(self.options.rates), list[Told]()
         for _ in range(1 + self.options.further_rates):
@@ -655,7 +677,7 @@ class Auto(Measured):
         share = int(self.options.end_share * steps) if probe else 0
         rate, here, left = DECAY_RATE, start, steps
         if share:
-            full, decayed = (self._child(start.node.path, index) for index in (11, 12))
+            full, decayed = (self._child(start.node.path, index) for index in END_PATHS)
             told = yield [
                 self._trial(full, mixture, share, self._scale, "end"),
                 self._trial(decayed, mixture, share, DECAY_RATE * self._scale, "decay"),
@@ -674,7 +696,7 @@ class Auto(Measured):
         self._end_rate = rate
         if left < 1:
             return here
-        path = self._child(here.node.path, 0 if share and here is not start else 11)
+        path = self._child(here.node.path, 0 if share and here is not start else END_PATHS[0])
         phase = "commit" if rate == 1.0 else "decay"
         end = yield from self._stage(path, mixture, left, rate * self._scale, phase, before=here)
         if self._blown(end.last, here):

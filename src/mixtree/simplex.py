@@ -231,6 +231,9 @@ def check_maximum(
     return upper
 
 
+NO_STEP = "the limit on passes over the rows leaves not a single step: allow more passes"
+
+
 def capped(mixture: Mixture, caps: Mixture, *, spill: bool = False) -> tuple[Mixture, float]:
     """The mixture with no weight above its cap, and the share of a budget that it can be trained for.
 
