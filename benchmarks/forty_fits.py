@@ -71,9 +71,9 @@ FITS = (
     Fit(what="150 rows, a quarter is held out"),
     Fit(what="30 validation rows", validation=30),
     Fit(what="400 validation rows, all references", validation=400, options={"reference": "all"}),
-    Fit(what="test rows, all references, verbose", test=200, options={"reference": "all"}),
+    Fit(what="test rows, all references, verbose", test=200, options={"reference": "all", "verbose": True}),
     Fit(what="a target outside", inside=False),
-    Fit(what="a target outside, 400 rows, verbose", inside=False, validation=400, options={}),
+    Fit(what="a target outside, 400 rows, verbose", inside=False, validation=400, options={"verbose": True}),
     Fit(what="undertrained: 20 steps", budget=20, model="linear"),
     Fit(what="nested folds of 60 rows", validation=60, options={"nested": True}, model="linear"),
     Fit(what="leave-one-out", options={"attribution": "loo"}, model="linear"),
@@ -316,7 +316,8 @@ def faults(told: Told) -> list[str]:
 
 def _twice(text: str) -> list[str]:
     """Parts of sentences that come back, whatever their first word, label or capital is."""
-    parts = re.split(r"\n|; |: |\. |\.$", text)
+    lines = [line for line in text.splitlines() if not line.startswith("decided:")]  # which have their own words
+    parts = [part for line in lines for part in re.split(r"; |: |\. |\.$", line)]
     seen, found = set[str](), list[str]()
     for part in (re.sub(r"\W+", " ", each).strip().lower() for each in parts):
         if len(part.split()) >= 5 and not part.startswith(("its weight in it", "95 interval")):
@@ -385,7 +386,7 @@ def _agrees(shown: str, true: float) -> bool:
     return isclose(float(plain), true, rel_tol=0.06 if "e" in plain else 0.0, abs_tol=0.51 * 10.0**-decimals)
 
 
-# ------------------------------------------------------------------------------------------------------ output
+# ----------------------------------------------------------------------------------------------------- output
 
 
 def report(number: int, fit: Fit, told: Told, wrong: list[str], seconds: float) -> str:

@@ -22,7 +22,7 @@ from mixtree.data.preprocessing import Preprocessor
 from mixtree.data.sources import TARGET, Sources
 from mixtree.errors import InputError, StorageError
 from mixtree.models import ModelOptions, make_trainer
-from mixtree.verdict.words import difference_heading, p_words, table_cell
+from mixtree.verdict.words import difference_heading, table_row, three_lines
 
 FORMAT = 1
 _NEEDED = {"format", "model", "sources", "classes"}
@@ -155,6 +155,7 @@ def model_card(about: Mapping[str, Any]) -> str:
         f"Predicts `{about['label']}` ({task}) with "
         f"the model family `{about['model']['name']}`, trained by `{about['policy']}` "
         f"(mixtree {about['versions']['mixtree']}).",
+        *_answer(about),
         "",
         "## The mixture it was trained on",
         "| source | weight |",
@@ -169,8 +170,7 @@ def model_card(about: Mapping[str, Any]) -> str:
     ]
     if about["test_score"] is not None:
         lines.append(
-            f"- {about['metric']} on {about['rows']['test']} test rows that chose nothing: "
-            f"{_number(about['test_score'])}."
+            f"- {about['metric']} on {about['rows']['test']} test rows: {_number(about['test_score'])}."
         )
     lines += _verdict_lines(about)
     lines += [
@@ -198,10 +198,18 @@ def _what_they_did(about: Mapping[str, Any]) -> str:
     return "These rows chose the mixture, so this number is optimistic."
 
 
+def _answer(about: Mapping[str, Any]) -> list[str]:
+    verdict = about["verdict"]
+    if not verdict:
+        return []
+    return ["", "## Verdict", *(f"- {line}" for line in three_lines(verdict))] + [
+        f"- **Warning:** {' '.join(each.split())}" for each in verdict["warnings"]
+    ]
+
+
 def _verdict_lines(about: Mapping[str, Any]) -> list[str]:
-    verdict, lines = about["verdict"], []
+    verdict, lines = about["verdict"], list[str]()
     if verdict:
-        lines += ["", "## Verdict", verdict["sentence"]]
         if verdict["against"]:
             lines += [
                 "",
@@ -209,14 +217,12 @@ def _verdict_lines(about: Mapping[str, Any]) -> list[str]:
                 "| --- " * 4 + "|",
             ]
             lines += [
-                f"| {_cell(each['name'])} | {table_cell(each['difference'])} | {table_cell(each['low'])} … "
-                f"{table_cell(each['high'])} | {p_words(each['p'])} |"
-                for each in verdict["against"]
+                f"| {' | '.join([_cell(each['name']), *table_row(each)])} |" for each in verdict["against"]
             ]
-        told = [f"**{each}**" for each in verdict["warnings"]] + verdict["notes"]
+        notes = list(verdict["notes"])
         spent = ", ".join(f"{name} {steps}" for name, steps in verdict["reference_spent"].items())
-        told += [f"steps trained for this verdict, outside the budget: {spent}"] if spent else []
-        lines += ["", *(f"- {' '.join(each.split())}" for each in told)] if told else []
+        notes += [f"steps trained for this verdict, outside the budget: {spent}"] if spent else []
+        lines += ["", *(f"- {' '.join(each.split())}" for each in notes)] if notes else []
     if about.get("certificate"):
         lines += ["", "## How much better another mixture could be", about["certificate"]]
     return lines
