@@ -316,7 +316,9 @@ def faults(told: Told) -> list[str]:
 
 def _twice(text: str) -> list[str]:
     """Parts of sentences that come back, whatever their first word, label or capital is."""
-    lines = [line for line in text.splitlines() if not line.startswith("decided:")]  # which have their own words
+    lines = [
+        line for line in text.splitlines() if not line.startswith("decided:")
+    ]  # which have their own words
     parts = [part for line in lines for part in re.split(r"; |: |\. |\.$", line)]
     seen, found = set[str](), list[str]()
     for part in (re.sub(r"\W+", " ", each).strip().lower() for each in parts):
@@ -361,7 +363,8 @@ def _comparison_faults(verdict: dict[str, Any]) -> list[str]:
         name = re.escape(each["name"])
         sure = re.search(rf"(better|worse) than {name} by ({_NUMBER})", verdict["sentence"], re.IGNORECASE)
         open_ = re.search(
-            rf"not distinguishable from {name}\b[^0-9]*?(?:({_NUMBER}) (better|worse))?[^0-9]*? (?:on|in)",
+            rf"not distinguishable from {name} on your [\d,]+ rows"
+            rf"(?:, (?:and|though) ({_NUMBER}) (better|worse))?",
             verdict["sentence"],
             re.IGNORECASE,
         )

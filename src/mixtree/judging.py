@@ -94,9 +94,9 @@ def judge(
     case = Case(prepared, result, metric or prepared.chosen.metric, scale or LabelScale())
     extra = Extra(prepared, case.budget, case.scale, listeners, limit)
     scored, models = scored_by_rows(case, extra), _models(case)
-    notes, against, left_out = list(scored.notes), dict[str, Difference](), list[str]()
+    notes, against, uncompared = list(scored.notes), dict[str, Difference](), ""
     if scored.mine is not None:
-        bias = scored.selection_bias(models.optimism)
+        bias, left_out = scored.selection_bias(models.optimism), list[str]()
         if isfinite(bias) or not np.isfinite(scored.mine).all():
             others, left_out = references(extra, scored.view, choose=case.choose)
             y = case.scale.back(scored.view.rows.y)
@@ -114,8 +114,11 @@ def judge(
                 "flatters it is not known"
             ]
         notes += left_out
+        uncompared = left_out[0] if left_out else ""
         notes += attribution(extra, case.mixed.mixture, scored.view, case.metric)
-    return _concluded(case, extra, scored, models, against, notes, uncompared=left_out[0] if left_out else "")
+    elif prepared.options.reference != "none":
+        uncompared = "not compared with another mixture: the model has no score"
+    return _concluded(case, extra, scored, models, against, notes, uncompared=uncompared)
 
 
 @one_thread()
@@ -195,7 +198,12 @@ def _cause(case: Case, against: Mapping[str, Difference]) -> str:
     if not uniform or not next(iter(against), "").startswith("uniform"):
         return ""
     last = _last_steps(case)
-    return f"by the last {_steps(last)} on the target's own rows: its mixture is uniform too" if last else ""
+    if not last:
+        return ""
+    were = "was" if last == 1 else "were"
+    return (
+        f"but not by its mixture, which is uniform too: the last {_steps(last)} {were} on the target's own rows"
+    )
 
 
 def _last_steps(case: Case) -> int:
@@ -298,13 +306,14 @@ def _by_chance(case: Case, scored: Scored, against: Mapping[str, Difference]) ->
     metric, score = case.metric, scored.score
     if score is None or not is_area(metric) or not isfinite(score.value) or score.low > 0.5:
         return []
+    model = "the model before its last steps" if scored.instead else "the model"
     how = "ranks worse than chance" if score.high < 0.5 else "may be no better than chance"
     if case.prepared.policy.startswith(VALIDATION):
-        return [f"the model {how} (0.5)"]
+        return [f"{model} {how} (0.5)"]
     asks = case.prepared.options.reference != "all" and (scored.view.apart or scored.view.folds is not None)
     rest = " (reference 'all' shows it)" if asks and VALIDATION not in against else ""
     return [
-        f"the model {how} (0.5): if training on the target's own rows alone is better, the sources do not "
+        f"{model} {how} (0.5): if training on the target's own rows alone is better, the sources do not "
         f"help{rest}"
     ]
 
@@ -322,8 +331,7 @@ def _as_good_as_constant(case: Case, scored: Scored) -> str:
     if metric.signed(score.value) < metric.signed(scores[best]):
         return ""
     return (
-        f"no better than a constant ({best} of these rows' labels, predicted for every row: "
-        f"{metric.name} {number(scores[best])})"
+        f"no better than a constant ({best}, predicted for every row: {metric.name} {number(scores[best])})"
     )
 
 
@@ -350,7 +358,7 @@ def _mixture(case: Case) -> tuple[HullTest, MixtureUncertainty]:
         found = replace(found, notes=(*found.notes, note))
     own = float(case.mixed.mixture[count:].sum())
     if own > 0.0:
-        note = f"the target's own rows have weight {own:.2f} in the mixture, the sources what is left"
+        note = f"the target's own rows have weight {own:.2f} in the mixture"
         found = replace(found, notes=(*found.notes, note))
     return hull, found
 

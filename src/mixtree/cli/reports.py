@@ -112,7 +112,10 @@ def dry_run(data: TableData, prepared: Prepared) -> dict[str, Any]:
 def print_result(
     out: Path, about: dict[str, Any], result: Result[Any], *, verbose: bool, warned: Iterable[str] = ()
 ) -> None:
-    """The answer first, the mixture, warnings that were not printed before; the rest if ``verbose``."""
+    """The answer first, the mixture, warnings that were not printed before; the rest if ``verbose``.
+
+    The study's own warnings were logged when they happened.
+    """
     from rich.console import Console
 
     console, verdict = Console(emoji=False), about["verdict"]
@@ -122,7 +125,7 @@ def print_result(
     _line(console, "mixture", mixture_words(about["mixture"]))
     if verdict is not None:
         print_comparisons(console, verdict)
-    print_warnings(console, [*result.warnings, *(verdict["warnings"] if verdict is not None else ())])
+        print_warnings(console, verdict["warnings"])
     if verbose:
         for note in result.notes:
             _line(console, "decided", note)

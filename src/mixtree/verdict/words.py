@@ -195,7 +195,7 @@ def make_verdict(
     gained = bool(gains) and not instead
     about_hull = hull_words(hull, tuned=tuned, tried=tried, gained=gained, share=share)
     comparison = _compared(differences, instead=instead, cause=cause, uncompared=uncompared)
-    expectation = _expected(metric, final, cross, optimism, instead=instead, of=of)
+    expectation = _expected(metric, final, cross, optimism, instead=instead, comparison=comparison)
     if baseline_note:
         expectation = f"{expectation[:-1]}; {baseline_note}."
     messages = [
@@ -261,7 +261,7 @@ def against_row(name: str, difference: Difference) -> dict[str, Any]:
 
 
 def against_words(name: str, difference: Difference) -> str:
-    """A comparison in words: "not distinguishable from uniform, and 0.020 worse on your 120 rows (…)"."""
+    """A comparison in words: "not distinguishable from uniform on your 120 rows, and 0.020 worse (…)"."""
     rows, between = f"on your {difference.rows:,} rows", f"({_interval(difference)})"
     match difference.outcome:
         case "unknown":
@@ -270,12 +270,11 @@ def against_words(name: str, difference: Difference) -> str:
         case "the same":
             return f"the same predictions as {name} {rows}"
         case "not distinguishable":
-            shown = _size(difference)
-            if not _visible(shown):
-                return f"not distinguishable from {name} {rows} {between}"
-            better = (difference.value > 0.0) == difference.higher_is_better
-            point = f": {shown} better" if better else f", and {shown} worse"
-            return f"not distinguishable from {name}{point} {rows} {between}"
+            size, point = _size(difference), ""
+            if _visible(size):
+                better = (difference.value > 0.0) == difference.higher_is_better
+                point = f", though {size} better" if better else f", and {size} worse"
+            return f"not distinguishable from {name} {rows}{point} {between}"
     return f"{difference.outcome} than {name} by {_size(difference)} {rows} {between}"
 
 
@@ -287,7 +286,7 @@ def _compared(
 ) -> str:
     """How the model compares: with the main reference, and with all that is surely better than the model."""
     if not differences:
-        return _sentence(uncompared or "not compared with another mixture")
+        return _sentence(uncompared or "not compared with another mixture: no reference was asked for")
     parts = [against_words(name, each) for name, each in differences[:1]]
     if cause and differences[0][1].outcome == "better":
         parts[0] += f", {cause}"
@@ -302,23 +301,24 @@ def _expected(
     optimism: float | None,
     *,
     instead: str,
-    of: str,
+    comparison: str,
 ) -> str:
     """What score to expect, and what the rows that score have done before."""
     if score is None or not isfinite(score.value):
-        why = f": {score.notes[-1]}" if score is not None and score.notes else ""
-        return _sentence(f"no honest score of the returned model{why}")
+        why = score.notes[-1] if score is not None and score.notes else ""
+        why = "for the same reason" if why and why in comparison else why
+        return _sentence(f"no honest score of the returned model{f': {why}' if why else ''}")
     value, low, high = figures(score.value, score.low, score.high)
     between = f"95 % interval {low} … {high}" if isfinite(score.low) else "no interval"
     if is_share(metric) and score.high - score.low > _WIDE:
         between += ": these rows cannot tell"
     quoted, rows = f"{metric.name} {value} ({between})", f"{score.rows:,} rows"
     start = (
-        f"{_sentence(f'no honest score of the returned model: {instead}')} Before that " if instead else ""
+        f"{_sentence(f'no honest score of the returned model: {instead}')} Before that: " if instead else ""
     )
     if cross is not None and isfinite(cross.optimism):
         naive, size = figures(cross.naive, cross.optimism, beside=(score.value, score.low, score.high))
-        shift = f"less {size}" if metric.higher_is_better else f"and {size}"
+        shift = f"less {size}" if metric.higher_is_better else f"plus {size}"
         if cross.did == "trained":
             text = (
                 f"expect {quoted}, from twins of the model, each trained on half of the {rows} and scored on "
@@ -339,7 +339,10 @@ def _expected(
         text = f"{start or 'expect worse than '}{quoted} on the {rows} that also chose the model"
         return _sentence(f"{text}: optimistic{size}")
     if score.role == "nested":
-        return _sentence(f"expect {quoted}, measured on {rows} by {of or 'fits that never saw them'}")
+        return _sentence(
+            f"expect {quoted}, measured on {rows} by fits like this one, none of which saw the rows "
+            "it was scored on"
+        )
     return _sentence(f"expect {quoted}, measured on {rows} that chose nothing")
 
 
@@ -369,7 +372,7 @@ def _urgent(
         return f"use {best} instead of this model{condition}"
     unknown = [name for name, each in differences[:1] if each.outcome == "unknown"]
     if is_share(metric) and score.high - score.low > _WIDE:
-        return f"label more rows of the target: {score.rows:,} of these say next to nothing"
+        return f"label more rows of the target: these {score.rows:,} say next to nothing"
     if as_good or (is_area(metric) and score.low <= 0.5):
         return "look for columns that say more about the label, for closer sources, or raise the budget"
     return f"find out why {unknown[0]} could not be compared before relying on the mixture" if unknown else ""
@@ -381,7 +384,10 @@ def _outside_step(*, tuned: bool, tried: bool) -> str:
         return "label more rows of the target: no mixture reproduces it, so they are likely to help the most"
     if tried:
         return "look for sources closer to the target: no mixture of these reproduces it"
-    return "train on the target's own rows too (policy 'auto' or 'fine-tune'): no mixture reproduces it"
+    return (
+        "train on the target's own rows too (policy 'fine-tune', or 'auto' with a larger budget): no mixture "
+        "reproduces it"
+    )
 
 
 def _usual(
@@ -392,16 +398,16 @@ def _usual(
         more = f" or at least {_ENOUGH} validation rows" if score is not None and score.rows < _ENOUGH else ""
         return f"give test rows{more or ' or a holdout'}, for a score on rows that chose nothing"
     if not differences:
-        return "use the model; whether its mixture helps was not measured"
+        return "use the model"
     name, first = differences[0]
     if first.outcome == "the same":
         return f"use the model, or {name}, which is as good"
     if first.outcome == "not distinguishable":
         reach = max(first.high - first.value, first.value - first.low)
-        return (
-            f"use the model, or {name}: to tell them apart, score more rows (these show differences of about "
-            f"{figures(reach)[0]} or more)"
-        )
+        shown = f"differences below about {figures(reach)[0]} do not show on these {first.rows:,} rows"
+        if _visible(_size(first)) and (first.value > 0.0) != first.higher_is_better:
+            return f"use {name}, which is simpler, or this model: {shown}"
+        return f"use the model or {name}: {shown}"
     return "use the model"
 
 
@@ -419,7 +425,8 @@ def _score_notes(
         on = f" on {rows:,} rows" if rows else ""
         rest = ""
         if cross is not None and isfinite(cross.optimism):
-            rest = ", had all been alternatives; the score is corrected for those that were"
+            rest = ", had all been alternatives"
+            rest += "; the score is corrected for those that were" if cross.optimism else ""
         by = number_beside(optimism, chosen_on.value if chosen_on is not None else 1.0)
         notes.append(
             f"the validation rows were looked at {queries} times: the best of so many is expected to "
@@ -524,15 +531,15 @@ def rows_or_budget(
         return Advice()
     scale = max(abs(score) for points in curves.values() for score in (points or {}).values())
     sizes = {what: number_beside(gain, scale) if gain else "nothing" for what, gain in gains.items()}
-    parts = ", ".join(f"twice the {what} {size}" for what, size in sizes.items())
+    parts = ", ".join(f"{size} from twice the {what}" for what, size in sizes.items())
     note = f"expected gain in {metric.name} by extrapolation: {parts}"
     larger = max(gains, key=lambda what: gains[what])
     if gains[larger] <= noise:
-        return Advice((f"{note}; that is below the noise of {number(noise)}",))
+        return Advice((f"{note}; that is below the noise ({number_beside(noise, scale)})",))
     if len(gains) > 1:
         note += f": more {larger} {'are' if larger == 'target rows' else 'is'} worth more"
     elif noise:
-        note += f"; the noise is {number(noise)}"
+        note += f"; the noise is {number_beside(noise, scale)}"
     if not noise:
         return Advice((note,))
     do = "label more rows of the target" if larger == "target rows" else "raise the budget"
