@@ -158,7 +158,7 @@ def test_a_time_limit_ends_the_study(problem):
     model = fitted(problem, time_limit=1e-6, baselines=("uniform",))
     assert sum(model.spent_.values()) < 300
     assert "time limit" in model.reason_
-    assert any("time limit" in each for each in (*model.verdict_.notes, *model.verdict_.warnings))
+    assert any("time limit" in each for each in (str(model.verdict_), *model.verdict_.warnings))
     assert np.isnan(model.baselines_["uniform"])
     whole = fitted(problem, time_limit=1e6, baselines=("uniform",))
     assert sum(whole.spent_.values()) == sum(fitted(problem).spent_.values())

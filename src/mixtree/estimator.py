@@ -430,7 +430,9 @@ class MixtureClassifier(ClassifierMixin, _MixtureEstimator):  # type: ignore[mis
         self.spent_, self.chosen_, self.metric_ = {}, (), "none"
         self.reason_ = "there is one class only"
         self.verdict_ = no_verdict(
-            "none", "there is one class only: nothing was learnt, nothing can be scored"
+            "none",
+            "there is one class only: nothing was learnt, nothing can be scored",
+            next_step="add rows of another class",
         )
         return self
 

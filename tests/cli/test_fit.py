@@ -37,7 +37,7 @@ def test_fit_prints_one_object_and_writes_the_folder(tables, done, base):
     verdict = found["verdict"]
     assert list(verdict) == [
         "sentence", "score", "against", "hull", "mixture", "queries", "notes", "reference_spent", "warnings",
-        "metric", "higher_is_better", "of", "optimistic",
+        "metric", "higher_is_better", "of", "optimistic", "comparison", "expectation", "next_step",
     ]  # fmt: skip
     assert (verdict["score"]["rows"], verdict["score"]["value"]) == (60, pytest.approx(found["test_score"]))
     assert [each["name"] for each in verdict["against"]] == ["uniform"]
@@ -82,16 +82,40 @@ def test_a_regression(tables, done):
 def test_the_verdict_is_printed_shown_and_on_the_card(tables, done, base):
     text = done("fit", *base, "--reference", "all", "--out", "out").out
     verdict = json.loads(Path("out/verdict.json").read_text())
-    assert verdict["sentence"] in text.replace("\n", " ")
+    lines = [verdict["comparison"], verdict["expectation"], f"Next: {_lower(verdict['next_step'])}"]
+    assert text.splitlines()[:3] == lines and text.splitlines()[3].startswith("mixture: ")
+    assert verdict["sentence"] == " ".join(lines[:2])
+    assert not any(note in text for note in verdict["notes"]) and "steps: " not in text
     assert verdict["reference_spent"] == {"uniform": 40, "single sources": 120, "validation": 40}
     shown = done("show", "out")
-    assert verdict["sentence"] in shown.out
+    assert shown.out.splitlines()[:3] == lines
+    assert not any(note in shown.out for note in verdict["notes"])
+    assert all(note in done("show", "out", "--verbose").out for note in verdict["notes"])
     assert done("show", "out", "--json").json["verdict"] == verdict
     card = Path("out/MODEL_CARD.md").read_text()
-    assert verdict["sentence"] in card
+    assert all(line in card for line in lines)
     assert all(note in card for note in verdict["notes"])
     assert "no mixture that was not tried is better" in card.replace("\n", " ")
     assert done("resume", "out", "--json").json["verdict"] == verdict
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def test_all_notes_are_printed_on_demand_and_nothing_twice(tables, done, base):
+    # The label again, but for the last rows of all: a warning before training.
+    for name in ("train", "val", "test"):
+        table = pl.read_csv(f"{name}.csv")
+        table.with_columns(pl.col("bought").alias("paid")).write_csv(f"{name}.csv")
+    answer = done("fit", *base, "--verbose", "--out", "out")
+    verdict = json.loads(Path("out/verdict.json").read_text())
+    assert all(f"note: {note}" in answer.out for note in verdict["notes"])
+    assert "steps: " in answer.out and "outside the budget: uniform 40 steps" in answer.out
+    warnings = [line for line in (answer.err + answer.out).splitlines() if line.startswith("warning: ")]
+    assert any("paid" in line for line in warnings) and len(set(warnings)) == len(warnings)
+    assert any("paid" in each for each in verdict["warnings"])
+    assert "verbose" not in done("show", "out", "--json").out
 
 
 def test_rows_are_held_out_where_there_are_enough(tables, done, base, unjudged):
@@ -111,9 +135,9 @@ def test_few_rows_choose_and_score_and_that_is_said(tables, done, unjudged):
     args = [*unjudged, "--val", "val.csv", "--json"]
     verdict = done("fit", *args, "--out", "few").json["verdict"]
     assert "cross-fitted on the 40 rows" in verdict["sentence"]
-    assert "too few to keep some aside" in verdict["warnings"][0]
+    assert verdict["warnings"] == []  # the sentence says it
     nested = done("fit", *args, "--nested", "--attribution", "loo", "--reference", "none", "--out", "n").json
-    assert "on 40 rows that chose nothing" in nested["verdict"]["sentence"]
+    assert "on 40 rows by fits like this one" in nested["verdict"]["sentence"]
     assert nested["verdict"]["reference_spent"] == {"nested folds": 200, "attribution": 32}
     assert nested["verdict"]["against"] == []
     assert sum(nested["spent"].values()) <= 40

@@ -17,6 +17,7 @@ from mixtree.cli.options import (
     JUDGING,
     OUTPUT,
     PLACE,
+    VERBOSE,
     Values,
     command,
     pairs,
@@ -25,7 +26,7 @@ from mixtree.cli.options import (
     with_config,
 )
 from mixtree.cli.place import Place, find_place, write
-from mixtree.cli.reports import dry_run, print_plan, print_result, print_warnings
+from mixtree.cli.reports import dry_run, print_plan, print_result
 from mixtree.cli.studies import Json, Name, Where, open_existing, pick
 from mixtree.errors import DataError, InputError
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from mixtree.fitting import FitOptions, Prepared
     from mixtree.metrics import Metric
 
-FLAGS = (*DATA, *FITTING, *JUDGING, *PLACE, *OUTPUT)
+FLAGS = (*DATA, *FITTING, *JUDGING, *PLACE, *OUTPUT, VERBOSE)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -180,7 +181,6 @@ def _fit_data(
             limit=TimeLimit.after(result, started, time_limit),
             warnings=data.doubtful,
         )
-    print_warnings(console, result.warnings)
     about = write(place, data, prepared, result, values, scale)
     keys = (
         "study",
@@ -197,8 +197,9 @@ def _fit_data(
     if values.get("json"):
         typer.echo(json.dumps({key: about[key] for key in keys}))
     else:
-        # Who asks what the sources are worth wants to read it.
-        print_result(place.out, about, result, most=None if values.get("attribution") else 5)
+        # What the sources are worth, if that was asked for, is in the notes.
+        verbose = bool(values.get("verbose") or values.get("attribution"))
+        print_result(place.out, about, result, verbose=verbose, warned=data.warnings)
 
 
 def _read(tables: list[Path], values: Values) -> tuple[Any, TableData]:
@@ -353,7 +354,7 @@ def _recipe(tables: list[Path], values: Values, data: TableData, prepared: Prepa
             return [f"{key}={Path(file).resolve()}" for key, file in pairs(value, "--source").items()]
         return str(value.resolve()) if isinstance(value, Path) else value
 
-    skipped = ("json", "storage", "study", "dry_run")
+    skipped = ("json", "verbose", "storage", "study", "dry_run")
     chosen = prepared.chosen
     return {
         "command": "fit",

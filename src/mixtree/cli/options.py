@@ -144,6 +144,7 @@ PLACE = (
     Flag("dry_run", bool, "Say what would be done, and do nothing."),
 )
 OUTPUT = (Flag("json", bool, "Print one JSON object on stdout."),)
+VERBOSE = Flag("verbose", bool, "Print all notes, what was decided, and where the steps went.")
 
 Values = dict[str, Any]
 

@@ -59,7 +59,8 @@ gzipped. What becomes of a table with something wrong in it is listed in [broken
   spent, nodes, depth, seed, created, updated, events, verdict, certificate}`.
 - A verdict of `fit` or `show`: `{sentence, score: {value, low, high, rows}, against: [{name, difference, low,
   high, p}], hull: {p, inside}, mixture: {source: {weight, low, high}}, queries, notes, reference_spent,
-  warnings}`.
+  warnings, metric, higher_is_better, of, optimistic, comparison, expectation, next_step}`; the last three are
+  the lines that are printed first, `sentence` the first two of them.
 
 ## The model folder
 

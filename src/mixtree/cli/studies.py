@@ -107,13 +107,27 @@ def list_studies(url: Where, as_json: Json = False) -> None:
     Console(emoji=False).print(table)
 
 
-def show(url: Where, study: Name = None, as_json: Json = False) -> None:
+def show(
+    url: Where,
+    study: Name = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Print the verdict's notes too.", show_default="off")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Show what a study found, where its steps went, and what happened on the way."""
     from rich.console import Console
     from rich.markup import escape
 
     from mixtree.certificate import certificate_of
-    from mixtree.cli.reports import four_digits, mixture_words, print_verdict
+    from mixtree.cli.reports import (
+        four_digits,
+        mixture_words,
+        print_answer,
+        print_comparisons,
+        print_notes,
+        print_warnings,
+    )
     from mixtree.study import VERDICT, stored_verdict
 
     with closing(open_existing(url)) as storage:
@@ -127,7 +141,9 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(about))
         return
-    console = Console(emoji=False)
+    console, verdict = Console(emoji=False), about["verdict"]
+    if verdict is not None:
+        print_answer(console, verdict)
     console.print(
         f"[bold]{escape(record.name)}[/bold]: {record.status}, chosen by rule '{record.rule or 'none yet'}'"
     )
@@ -138,10 +154,13 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
         console.print(
             f"mixture: {mixture}\nvalue on the validation rows: {four_digits(about['value'])}", markup=False
         )
+    if verdict is not None:
+        print_comparisons(console, verdict)
+        print_warnings(console, verdict["warnings"])
+        if verbose:
+            print_notes(console, verdict)
     _print_nodes(console, record, tree)
-    if about["verdict"] is not None:
-        print_verdict(console, about["verdict"])
-    elif record.status == "finished" and record.recipe is not None:
+    if verdict is None and record.status == "finished" and record.recipe is not None:
         words = (
             "its search has finished, its verdict and its model are not written yet: mixtree resume does it"
         )

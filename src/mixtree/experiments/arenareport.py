@@ -67,16 +67,18 @@ initial model ─┬─ step size × 1 ────┐
 Shares of the budget: 1.5 % per step size (at least 20 steps), a trunk up to 25 %, 3 % per mixture of the
 race, 21 % kept for the target's rows (7 % each for the two folds and for the tuning), the rest for the
 commit, the last quarter of it at a tenth of the step size, unless trials of both say that the loss still
-falls faster at the full one (a sixth of that quarter each, the gain of the full one carried forward). Of the
-race's mixtures within one standard error of the best the simplest wins: uniform, then pooled, then estimated.
-Long stages are trained in segments; a stage ends when three segments in a row are surely worse than its best
-one (two standard errors of the paired difference), which then goes on; what is left unspent is reported. Whatever
-is compared was trained on for its last third at a tenth of the step size: otherwise the noise of the last few steps decides. Everything that takes a gradient is charged;
-the estimate is closed form (joint moments of x and y). With `use_target_rows="never"`, or below 20
-validation rows, the last part is left out; below a budget of 60 steps there is nothing but uniform.
-Steps that ruin a model are taken back: a trunk that diverges, or that larger steps than the given ones make noticeably worse, is grown again with the next smaller step size; a commit that explodes is
-begun again with smaller steps on what is left for its end; a decay that explodes is left out, a commit whose
-decayed end is worse than its start by two standard errors, and a tuning that worsens the very rows that it
+falls faster at the full one (a sixth of that quarter each, the gain of the full one carried forward). Of
+the race's mixtures within one standard error of the best the simplest wins: uniform, then pooled, then
+estimated. Long stages are trained in segments; a stage ends when three segments in a row are surely worse
+than its best one (two standard errors of the paired difference), which then goes on; what is left unspent
+is reported. Whatever is compared was trained on for its last third at a tenth of the step size: otherwise
+the noise of the last few steps decides. Everything that takes a gradient is charged; the estimate is closed
+form (joint moments of x and y). With `use_target_rows="never"`, or below 20 validation rows, the last part
+is left out; below a budget of 60 steps there is nothing but uniform. Steps that ruin a model are taken
+back: a trunk that diverges, or that larger steps than the given ones make noticeably worse, is grown again
+with the next smaller step size; a commit that explodes is begun again with smaller steps on what is left
+for its end; a decay that explodes is left out, a commit whose decayed end is worse than its start by two
+standard errors, and a tuning that worsens the very rows that it
 was trained on.
 
 **How it was made.** The tasks and seeds of both halves were committed before the first version of the
@@ -214,8 +216,8 @@ def _undertrained(scores: Sequence[Score]) -> Section:
         rows.append([task, *means, f"{mean:+.4f} ({low:+.4f} … {high:+.4f})", outcome])
     words = (
         "Budgets too small for the networks to converge, where every look at a mixture and a decayed end "
-        f"cost most. Test loss, smaller is better. auto is surely worse than plain uniform on {len(worse)} of "
-        f"{len(rows) - 1} tasks: {', '.join(worse) or 'none'}."
+        "cost most. Test loss, smaller is better. auto is surely worse than plain uniform on "
+        f"{len(worse)} of {len(rows) - 1} tasks: {', '.join(worse) or 'none'}."
     )
     return "Undertrained tasks", words, rows
 

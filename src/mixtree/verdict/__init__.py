@@ -19,6 +19,7 @@ from mixtree.verdict.mixture import (
 )
 from mixtree.verdict.selection import CrossFit, cross_fitted, holdout, label_folds, out_of_fold
 from mixtree.verdict.words import (
+    Advice,
     Curve,
     Verdict,
     learning_curve,
@@ -29,6 +30,7 @@ from mixtree.verdict.words import (
 )
 
 __all__ = [
+    "Advice",
     "CrossFit",
     "Curve",
     "Difference",
