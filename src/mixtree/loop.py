@@ -12,7 +12,7 @@ from math import inf, isfinite
 from typing import Any, Generic, Literal
 
 from mixtree.asked import Checked, source_names
-from mixtree.data.sources import Sources
+from mixtree.data.sources import FOLD, TARGET, Sources
 from mixtree.errors import (
     CheckpointError,
     MixtreeError,
@@ -117,7 +117,7 @@ class Loop(Generic[State]):
         # Reading all rows takes a moment, which a study that nobody can resume need not spend.
         lasting = getattr(self.storage, "lasting", True)
         data = data_fingerprint(sources) if sources is not None and lasting else ""
-        self.record = replace(self.record, config=config, data=data)
+        self.record = replace(self.record, config=config, data=data, sizes=_sizes(sources))
         if resume and self.record.name in [each.name for each in self.storage.studies()]:
             return False
         self._prepare(None)
@@ -139,7 +139,8 @@ class Loop(Generic[State]):
         self._note("resumed", "the study goes on")
         self._raised = budget > then.budget or then.status == "raising"
         status = "raising" if self._raised else "running"
-        self.storage.update(name, status=status, budget=budget, data=self.record.data, best=None)
+        changes = {"budget": budget, "data": self.record.data, "sizes": self.record.sizes}
+        self.storage.update(name, status=status, best=None, **changes)
 
     def _prepare(self, engine: str | None) -> None:
         if engine is not None and hasattr(self.trainer, "engine"):
@@ -181,7 +182,8 @@ class Loop(Generic[State]):
         if self._raised:
             self.storage.update(name, status="running")
             self._raised = False
-        self._emit(StudyStarted(name, self.record.budget, self.spent))
+        sources = tuple(self.record.config["sources"])
+        self._emit(StudyStarted(name, self.record.budget, self.spent, sources))
         started = time.monotonic()
         with Interrupts() as interrupts:
             reason, left = self._rounds_until_done(started, interrupts)
@@ -190,7 +192,8 @@ class Loop(Generic[State]):
         best = self._best()
         rule = str(getattr(self.search, "rule", "best"))
         status = "finished" if reason == FINISHED else "stopped"
-        self.storage.update(name, status=status, best=best.path, rule=rule)
+        notes = tuple(map(str, getattr(self.search, "notes", ())))
+        self.storage.update(name, status=status, best=best.path, rule=rule, notes=notes)
         if self.limits.keep == "best" and reason == FINISHED:
             self.states.keep_only([best.path])
         else:
@@ -475,6 +478,14 @@ ON_TARGET = (
     "the search trains on the target's own validation rows (one weight more than there are sources): values "
     "on those rows no longer say how good such a model is"
 )
+
+
+def _sizes(sources: Sources | None) -> dict[str, int]:
+    if sources is None:
+        return {}
+    own = {name: len(rows) for name, rows in zip(sources.names, sources.rows, strict=True)}
+    given = {name: rows for name, rows in own.items() if not name.startswith(FOLD)}
+    return {**given, TARGET: len(sources.validation)}
 
 
 def _step_size(trainer: Any) -> str:
