@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +13,11 @@ import pytest
 
 from mixtree.data.synthetic import synthetic
 from mixtree.estimator import MixtureClassifier
+from mixtree.partition import PARTITIONS
+from mixtree.search import TreeSearch
+from mixtree.storage.sql import open_storage
+from mixtree.study import run
+from mixtree.trainers.reference import ReferenceTrainer
 
 ROOT = Path(__file__).parents[1]
 
@@ -43,6 +51,27 @@ def test_the_readme_s_cross_validation_splits_the_target_s_rows():
     }
     exec(compile(block, "README.md", "exec"), names)
     assert len(names["scores"]) == 5 and min(names["scores"]) > 0.3
+
+
+def test_the_queries_ask_for_one_study(tmp_path):
+    (block,) = [each for each in blocks("docs/studies.md") if "SELECT" in each]
+    file = tmp_path / "study.db"
+    bisect = PARTITIONS["bisect"]
+    search = TreeSearch(bisect.root(2), bisect.split, budget=100, steps=20)
+    run(search, ReferenceTrainer(synthetic(sources=2, rows=50).sources), storage=file, study="centroids")
+    statements = [ast.literal_eval(f"({each})") for each in re.findall(r'(?:"[^"\n]*"\s*)+', block)]
+    queries = [each for each in statements if each.startswith("SELECT")]
+    assert len(queries) == block.count("SELECT") == 2
+
+    def rows():
+        with closing(sqlite3.connect(file)) as database:
+            return [database.execute(each).fetchall() for each in queries]
+
+    alone = rows()
+    assert all(alone)
+    with closing(open_storage(file)) as storage:
+        storage.copy("centroids", "another")
+    assert rows() == alone
 
 
 def test_the_readme_s_study(tmp_path, monkeypatch):

@@ -201,7 +201,8 @@ def _cause(case: Case, against: Mapping[str, Difference]) -> str:
     if not last:
         return ""
     were = "was" if last == 1 else "were"
-    return f"but not by its mixture, which is uniform too: the last {_steps(last)} {were} on the target's own rows"
+    own = f"the last {_steps(last)} {were} on the target's own rows"
+    return f"but not by its mixture, which is uniform too: {own}"
 
 
 def _last_steps(case: Case) -> int:

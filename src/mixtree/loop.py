@@ -13,7 +13,7 @@ from math import inf, isfinite
 from typing import Any, Generic, Literal
 
 from mixtree.asked import Checked, source_names
-from mixtree.data.sources import Sources
+from mixtree.data.sources import FOLD, TARGET, Sources
 from mixtree.errors import (
     CheckpointError,
     MixtreeError,
@@ -122,7 +122,7 @@ class Loop(Generic[State]):
         data = data_fingerprint(sources) if sources is not None and lasting else ""
         if data and isinstance(mine, Sources) and mine.validation is not self.given.validation:
             config[CHOOSES] = rows_fingerprint(mine.validation)  # others are held out
-        self.record = replace(self.record, config=config, data=data)
+        self.record = replace(self.record, config=config, data=data, sizes=_sizes(sources))
         if resume and self.record.name in [each.name for each in self.storage.studies()]:
             return False
         self._prepare(None)
@@ -145,7 +145,8 @@ class Loop(Generic[State]):
         self._raised = budget > then.budget or then.status == "raising"
         status = "raising" if self._raised else "running"
         now = self.record
-        self.storage.update(name, status=status, budget=budget, data=now.data, config=now.config, best=None)
+        changes = {"budget": budget, "data": now.data, "config": now.config, "sizes": now.sizes}
+        self.storage.update(name, status=status, best=None, **changes)
 
     def _prepare(self, engine: str | None) -> None:
         self._started = time.monotonic()  # choosing an engine counts towards the time limit
@@ -189,7 +190,8 @@ class Loop(Generic[State]):
         if self._raised:
             self.storage.update(name, status="running")
             self._raised = False
-        self._emit(StudyStarted(name, self.record.budget, self.spent))
+        sources = tuple(self.record.config["sources"])
+        self._emit(StudyStarted(name, self.record.budget, self.spent, sources))
         with Interrupts() as interrupts:
             reason, left = self._rounds_until_done(self._started, interrupts)
         if self._recomputed >= _TOLD_AGAIN:
@@ -197,7 +199,8 @@ class Loop(Generic[State]):
         best = self._best()
         rule = str(getattr(self.search, "rule", "best"))
         status = "finished" if reason == FINISHED else "stopped"
-        self.storage.update(name, status=status, best=best.path, rule=rule)
+        notes = tuple(map(str, getattr(self.search, "notes", ())))
+        self.storage.update(name, status=status, best=best.path, rule=rule, notes=notes)
         if self.limits.keep == "best" and reason == FINISHED:
             self.states.keep_only([best.path])
         else:
@@ -482,6 +485,14 @@ ON_TARGET = (
     "the search trains on the target's own validation rows (one weight more than there are sources): values "
     "on those rows no longer say how good such a model is"
 )
+
+
+def _sizes(sources: Sources | None) -> dict[str, int]:
+    if sources is None:
+        return {}
+    own = {name: len(rows) for name, rows in zip(sources.names, sources.rows, strict=True)}
+    given = {name: rows for name, rows in own.items() if not name.startswith(FOLD)}
+    return {**given, TARGET: len(sources.validation)}
 
 
 def _step_size(trainer: Any) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.asked import check_unused
-from mixtree.data.sources import FOLD, TARGET, Sources
+from mixtree.data.sources import FOLD, Sources, weight_names
 from mixtree.errors import CheckpointError, InputError
 from mixtree.events import Listener
 from mixtree.loop import Limits, Loop, Objective
@@ -232,6 +232,7 @@ def _load(place: Storage, study: str, trainer: Trainer[Any] | None) -> Result[An
         tree=tree,
         state=arrays if trainer is None else trainer.load(arrays),
         warnings=tuple(each.message for each in place.events(study) if each.kind == "warning"),
+        notes=record.notes,
         predictions=_predictions(place, study),
         verdict=_verdict(place, study),
     )
@@ -276,10 +277,7 @@ def reported(record: StudyRecord, tree: Tree, node: Node) -> dict[str, float]:
 
 def named(record: StudyRecord, mixture: Mixture) -> dict[str, float]:
     """The weights of a mixture by the names of its sources, folds of the target's rows left out."""
-    known = tuple(record.config.get("sources", ()))
-    names = (*known, TARGET) if len(known) == len(mixture) - 1 else known
-    if len(names) != len(mixture):
-        names = tuple(f"source {number}" for number in range(len(mixture)))
+    names = weight_names(record.config.get("sources", ()), len(mixture))
     weights = dict(zip(names, mixture.tolist(), strict=True))
     return {name: weight for name, weight in weights.items() if not name.startswith(FOLD)}
 

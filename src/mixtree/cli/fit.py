@@ -145,7 +145,8 @@ def _fit_data(
     from mixtree.judging import judged
     from mixtree.listeners.progress import StudyProgress
     from mixtree.references import TimeLimit
-    from mixtree.study import opened, run
+    from mixtree.storage.sql import open_storage
+    from mixtree.study import run
 
     given, classes = fit_options(values, init=arrays), data.problem_sources.classes
     data, options, scale = scaled(data, given, _scale_of(values))
@@ -159,7 +160,8 @@ def _fit_data(
         return
     place.make()
     started = time.monotonic()
-    with StudyProgress() as progress, opened(place.storage) as storage:
+    storage = open_storage(place.storage, checkpoints=None if resuming else place.models)
+    with StudyProgress() as progress, closing(storage):
         result = run(
             prepared.search,
             prepared.trainer,
@@ -174,7 +176,7 @@ def _fit_data(
             allow_changed_data=allow_changed_data,
             keep_predictions=prepared.keep_predictions,
             data=prepared.given,
-            recipe=_recipe(tables, values, data, prepared),
+            recipe=_recipe(tables, values, prepared),
         )
         own = metric_of(given, classes)
         result = judged(
@@ -348,7 +350,7 @@ def _nu(text: str) -> Any:
         raise InputError(f"--nu is a number or auto; got {text!r}") from error
 
 
-def _recipe(tables: list[Path], values: Values, data: TableData, prepared: Prepared) -> dict[str, Any]:
+def _recipe(tables: list[Path], values: Values, prepared: Prepared) -> dict[str, Any]:
     def plain(name: str, value: Any) -> Any:
         if name == "source":
             return [f"{key}={Path(file).resolve()}" for key, file in pairs(value, "--source").items()]
@@ -368,5 +370,4 @@ def _recipe(tables: list[Path], values: Values, data: TableData, prepared: Prepa
             "holdout": prepared.options.holdout,
             "policy": prepared.policy,
         },
-        "rows": dict(zip(data.problem_sources.names, data.problem_sources.sizes.tolist(), strict=True)),
     }

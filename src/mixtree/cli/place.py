@@ -32,6 +32,12 @@ class Place:
         """Whether the study is in the model's folder, and nowhere else."""
         return "://" not in self.storage and Path(self.storage).resolve() == (self.out / "study.db").resolve()
 
+    @property
+    def models(self) -> Path | None:
+        """Where a new study's models go if it is on a server; None: beside the study's file."""
+        server = "://" in self.storage and not self.storage.startswith("sqlite")
+        return self.out / "checkpoints" if server else None
+
     def make(self) -> None:
         try:
             self.out.mkdir(parents=True, exist_ok=True)
