@@ -249,7 +249,7 @@ def test_bounds_are_for_the_searches_that_know_them(tables, done, mixtree, base)
     error = mixtree("compare", *base, "--algorithms", "pooled", "--max-passes", "2", *BESIDE).err
     assert "--max-passes: none of the algorithms keeps to it; add one that does" in error
     found = done("compare", *base, "--algorithms", "pooled", "--nu", "0.1", *BESIDE).json
-    assert found["notes"] == ["--nu: no algorithm here knows it"]
+    assert found["notes"] == ["--nu: for none of these algorithms"]
 
 
 def test_the_policy_comes_first_and_the_reference_is_one_of_the_algorithms(tables, done, base):
@@ -304,3 +304,14 @@ def test_all_algorithms_start_from_the_model_that_is_given(tables, done, base):
     fresh = [run["test_score"] for run in done("compare", *given).json["runs"]]
     known = [run["test_score"] for run in done("compare", *given, "--init", "first").json["runs"]]
     assert known[0] == known[1] > max(fresh)
+
+
+def test_what_diverges_is_trained_again_and_it_is_said(tables, done, base):
+    """A regression at a step size that is far too large: every algorithm has a score all the same."""
+    words = "train.csv --source-col state --label spend --drop id --drop bought --val val.csv --test test.csv"
+    given = [*words.split(), "--model", "linear", "--lr", "3", "--algorithms", "uniform+decay,only:fl"]
+    text = done("compare", *given, "--repeats", "2").out
+    assert (
+        "× the usual step size in 2 of 2 repeats, since larger ones diverged: uniform+decay, only:fl;" in text
+    )
+    assert "not comparable" not in text

@@ -133,7 +133,8 @@ def compare(tables: list[Path], values: Values) -> None:
     algorithms = _algorithms(values, prepared.sources)
     notes = _for_some(options, algorithms)
     console = Console(stderr=True, emoji=False)
-    print_plan(console, data[0], prepared)
+    # The first note is of the policy.
+    print_plan(console, data[0], replace(prepared, chosen=replace(chosen, notes=chosen.notes[1:])))
     for note in notes:
         console.print(note, style="dim", highlight=False, markup=False, soft_wrap=True)
     setting = make_setting(prepared.sources, options, chosen)
@@ -169,7 +170,7 @@ def compare(tables: list[Path], values: Values) -> None:
             plan = {key: value for key, value in dry_run(data[0], prepared).items() if key != "policy"}
             typer.echo(json.dumps({**plan, "algorithms": algorithms, "repeats": repeats, "notes": notes}))
         else:
-            typer.echo(f"would run, {repeats} times each: {', '.join(algorithms)}")
+            typer.echo(f"would run in each of {repeats} repeats: {', '.join(algorithms)}")
         return
     predictions: dict[tuple[str, int], Any] = {}
     progress = ComparisonProgress(len(algorithms) * repeats * chosen.budget)
@@ -208,7 +209,11 @@ def compare(tables: list[Path], values: Values) -> None:
         for words in (*_slowed(runs), *_stopped(runs)):
             console.print(words, markup=False, highlight=False, soft_wrap=True)
         _print_against(
-            console, algorithms, runs, against if judged else None, _meaning(repeats, "target" in values)
+            console,
+            algorithms,
+            runs,
+            against if judged else None,
+            _meaning(repeats, splits="test" not in values),
         )
 
 
@@ -277,8 +282,9 @@ def _for_some(options: FitOptions, algorithms: list[str]) -> list[str]:
         if len(knowing) < len(algorithms):
             asked.setdefault(knowing, []).append(flag.flag)
     return [
-        f"{' and '.join(flags)}: {'for ' + ', '.join(knowing) if knowing else 'no algorithm here'}"
-        f"{'; the others run without' if knowing else ' knows it'}"
+        f"{', '.join(flags)}: for {', '.join(knowing)}; the others run without"
+        if knowing
+        else f"{', '.join(flags)}: for none of these algorithms"
         for knowing, flags in asked.items()
     ]
 
@@ -331,19 +337,19 @@ def _print(console: Any, summaries: list[Any], metric: str, rows: str) -> None:
 
 def _slowed(runs: list[Any]) -> list[str]:
     """Which algorithms were trained with smaller steps, since they diverged with the usual ones."""
-    found: dict[str, list[Any]] = {}
-    for each in runs:
-        if each.lr_scale < 1.0 and not each.diverged:
-            found.setdefault(each.algorithm, []).append(each)
-    told = []
-    for name, own in found.items():
-        rates = " and ".join(f"{rate:g}" for rate in sorted({each.lr_scale for each in own}))
-        repeats = sum(each.algorithm == name for each in runs)
-        told.append(
-            f"{name} was trained at {rates} × the usual step size in {len(own)} of {repeats} repeats: larger "
-            "ones diverged, and the steps until then come on top of the budget"
-        )
-    return told
+    found: dict[tuple[str, int], list[str]] = {}
+    for name in dict.fromkeys(each.algorithm for each in runs):
+        own = [each.lr_scale for each in runs if each.algorithm == name and not each.diverged]
+        slow = [rate for rate in own if rate < 1.0]
+        if slow:
+            rates = " and ".join(f"{rate:g}" for rate in sorted(set(slow)))
+            found.setdefault((rates, len(slow)), []).append(name)
+    repeats = 1 + max(each.repeat for each in runs)
+    return [
+        f"trained at {rates} × the usual step size in {count} of {repeats} repeats, since larger ones "
+        f"diverged: {', '.join(names)}; the steps until then come on top of the budget"
+        for (rates, count), names in found.items()
+    ]
 
 
 def _stopped(runs: list[Any]) -> list[str]:
@@ -366,14 +372,15 @@ def _steps(each: Any) -> int:
     return sum(each.spent.values())
 
 
-def _meaning(repeats: int, splits: bool) -> str:
+def _meaning(repeats: int, *, splits: bool) -> str:
     """What the intervals are of."""
     if repeats == 1:
         return (
             "paired by row; one repeat: the intervals know nothing of what another seed would do (--repeats)"
         )
     what = "other rows, seeds and splits" if splits else "other rows and other seeds"
-    return f"means over {repeats} repeats, paired by row; the intervals are for {what}"
+    few = "; two tell little: more make them narrower (--repeats)" if repeats == 2 else ""
+    return f"means over {repeats} repeats, paired by row; the intervals are for {what}{few}"
 
 
 def _print_against(
