@@ -176,6 +176,19 @@ def _data(setting: Setting, name: str) -> Sources:
     return setting.data
 
 
+def options_of(algorithm: str) -> frozenset[str]:
+    """The options of a fit that not every algorithm knows, and this one does.
+
+    >>> sorted(options_of("auto"))
+    ['use_target_rows']
+    """
+    name, _ = _split(algorithm)
+    if name not in MIXMATCH:
+        return frozenset({"use_target_rows"} if algorithm == "auto" else ())
+    caps = {"maximum", "max_passes"} if name == "mixmatch-ch" else set[str]()
+    return frozenset({"nu", "rho", "optimism", "returns", "minimum", "stop_early"} | caps)
+
+
 def known_algorithms(names: Sequence[str]) -> list[str]:
     """All ids for sources of these names."""
     mixing = [

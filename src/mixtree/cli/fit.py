@@ -123,7 +123,7 @@ def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_da
     if values.get("workers", 1) < 1:
         raise InputError(f"--workers must be at least 1; got {values['workers']}")
     time_limit = seconds(values.get("time_limit"))
-    arrays, data = _read(tables, values)
+    arrays, data = read(tables, values)
     # Which classes have no rows was told when the tables were read.
     with class_names(data.classes or (), told=True):
         _fit_data(tables, values, place, arrays, data, time_limit, resuming, allow_changed_data)
@@ -149,7 +149,7 @@ def _fit_data(
     from mixtree.study import run
 
     given, classes = fit_options(values, init=arrays), data.problem_sources.classes
-    data, options, scale = scaled(data, given, _scale_of(values))
+    data, options, scale = scaled(data, given, scale_of(values))
     data = testable(data, metric_of(options, classes))
     prepared = prepare(data.problem_sources, options, test=data.test)
     console = Console(stderr=True, emoji=False)
@@ -210,7 +210,7 @@ def _fit_data(
         print_result(place.out, about, result, verbose=verbose, warned=data.warnings)
 
 
-def _read(tables: list[Path], values: Values) -> tuple[Any, TableData]:
+def read(tables: list[Path], values: Values) -> tuple[Any, TableData]:
     """The tables, and the arrays of the model to start from; its weights fit only its own features."""
     from mixtree.data.tables import load_tables
 
@@ -230,7 +230,7 @@ def _read(tables: list[Path], values: Values) -> tuple[Any, TableData]:
     return read_weights(folder), load_tables(spec, seed=seed, preprocessor=preprocessor)
 
 
-def _scale_of(values: Values) -> LabelScale | None:
+def scale_of(values: Values) -> LabelScale | None:
     """The scale of the labels of the model to start from: its weights only fit that."""
     if "init" not in values:
         return None

@@ -2,11 +2,13 @@
 
 from mixtree.verdict.intervals import (
     Difference,
+    Repeat,
     Role,
     ScoreInterval,
     corrected,
     honest_score,
     paired_difference,
+    repeated_difference,
 )
 from mixtree.verdict.luck import Outlook, climbs, expected_optimism, ladder, optimism, outlook
 from mixtree.verdict.mixture import (
@@ -36,6 +38,7 @@ __all__ = [
     "Difference",
     "MixtureUncertainty",
     "Outlook",
+    "Repeat",
     "Role",
     "ScoreInterval",
     "Verdict",
@@ -58,6 +61,7 @@ __all__ = [
     "out_of_fold",
     "outlook",
     "paired_difference",
+    "repeated_difference",
     "rows_or_budget",
     "shapley",
     "without_source",
