@@ -616,7 +616,6 @@ def test_what_is_lost_in_the_rounding_of_huge_losses_is_no_difference() -> None:
     assert found.p == 1.0
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("rows", [20, 200])
 def test_f1_of_few_hits_or_of_no_mistake_has_an_interval(rows: int) -> None:
     y = np.zeros(rows, dtype=int)
@@ -631,7 +630,8 @@ def test_f1_of_few_hits_or_of_no_mistake_has_an_interval(rows: int) -> None:
     surer = np.abs(right - 0.1)  # other predictions, the same classes
     gap = paired_difference(F1, y, right, surer)
     assert gap.low < 0.0 == gap.value < gap.high
-=======
+
+
 # --------------------------------------------------------------------------------------- means over repeats
 
 
@@ -745,4 +745,3 @@ def test_the_interval_of_repeats_and_its_p_value_agree():
         noisy = [each / each.sum(axis=1, keepdims=True) for each in noisy]
         found = repeated_difference(LOG_LOSS, [Repeat(y, one, each, np.arange(40)) for each in noisy])
         assert (found.p <= 0.05) == (not found.low <= 0.0 <= found.high)
->>>>>>> h-compare
