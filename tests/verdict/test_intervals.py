@@ -15,6 +15,7 @@ from mixtree.errors import InputError
 from mixtree.metrics import (
     ACCURACY,
     AUROC,
+    F1,
     HAND_TILL,
     LOG_LOSS,
     MAE,
@@ -33,7 +34,7 @@ from mixtree.verdict import (
     paired_difference,
 )
 
-METRICS = (ACCURACY, AUROC, LOG_LOSS, HAND_TILL, MAE, RMSE)
+METRICS = (ACCURACY, F1, AUROC, LOG_LOSS, HAND_TILL, MAE, RMSE)
 
 
 def problem(metric: Metric, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -611,3 +612,19 @@ def test_what_is_lost_in_the_rounding_of_huge_losses_is_no_difference() -> None:
     found = paired_difference(SQUARED_LOSS, y, one, two)
     assert found.low <= found.value <= found.high and found.outcome in ("the same", "not distinguishable")
     assert found.p == 1.0
+
+
+@pytest.mark.parametrize("rows", [20, 200])
+def test_f1_of_few_hits_or_of_no_mistake_has_an_interval(rows: int) -> None:
+    y = np.zeros(rows, dtype=int)
+    y[:3] = 1
+    right = np.eye(2)[y]
+    perfect = honest_score(F1, y, right, rows_role="test")
+    assert perfect.value == perfect.high == 1.0
+    assert perfect.low == pytest.approx(2.0 * 0.025 ** (1 / 3) / (1.0 + 0.025 ** (1 / 3)))  # exact: 3 of 3
+    nothing = honest_score(F1, y, np.eye(2)[np.zeros(rows, dtype=int)], rows_role="test")
+    assert nothing.value == nothing.low == 0.0
+    assert nothing.high > 0.5
+    surer = np.abs(right - 0.1)  # other predictions, the same classes
+    gap = paired_difference(F1, y, right, surer)
+    assert gap.low < 0.0 == gap.value < gap.high

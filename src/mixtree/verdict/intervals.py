@@ -1,8 +1,8 @@
 """Confidence intervals of scores and of paired differences that hold with few rows.
 
-Accuracy: exact (Clopper–Pearson, McNemar). Mean losses: the wider of Student's t and the bootstrap-t. AUROC
-and Hand–Till: DeLong's variance with Satterthwaite's degrees of freedom on the logit scale. Any other
-function: bias-corrected bootstrap. docs/verdict.md has the coverage that was measured.
+Accuracy: exact (Clopper–Pearson, McNemar). F1 of two classes: exact. Mean losses: the wider of Student's t
+and the bootstrap-t. AUROC and Hand–Till: DeLong's variance with Satterthwaite's degrees of freedom on the
+logit scale. Any other function: bias-corrected bootstrap. docs/verdict.md has the coverage that was measured.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from mixtree.metrics import (
     ABSOLUTE_LOSS,
     ACCURACY,
     AUROC,
+    F1,
     HAND_TILL,
     LOG_LOSS,
     MAE,
@@ -28,6 +29,7 @@ from mixtree.metrics import (
     SQUARED_LOSS,
     Metric,
     absent_classes,
+    f1_parts,
 )
 from mixtree.verdict.delong import every_class_in, of_area, of_gap_of_areas, terms_of, within
 from mixtree.verdict.resampling import (
@@ -133,6 +135,8 @@ def honest_score(
     low, high = bounds(1.0 - level)
     if is_error(metric):
         low = max(low, 0.0)
+    if is_share(metric):
+        low, high = max(low, 0.0), min(high, 1.0)
     if low == 0.0 < value and is_error(metric):
         notes = (
             *notes,
@@ -290,8 +294,8 @@ def is_area(metric: Metric) -> bool:
 
 
 def is_share(metric: Metric) -> bool:
-    """Whether it lies between 0 and 1 and is best at 1: an accuracy or an area."""
-    return _is_accuracy(metric) or is_area(metric)
+    """Whether it lies between 0 and 1 and is best at 1: an accuracy, F1 or an area."""
+    return _is_accuracy(metric) or is_area(metric) or _is_f1(metric)
 
 
 def is_error(metric: Metric) -> bool:
@@ -304,6 +308,10 @@ def _is_loss(metric: Metric) -> bool:
     given = metric.contributions
     rows = given.func if isinstance(given, partial) else given  # in other units it is a loss all the same
     return any(rows is each.contributions for each in (LOG_LOSS, SQUARED_LOSS, ABSOLUTE_LOSS, MAE))
+
+
+def _is_f1(metric: Metric) -> bool:
+    return metric.contributions is F1.contributions
 
 
 def _steadier(metric: Metric) -> str:
@@ -344,6 +352,8 @@ def _score_bounds(
         return "Clopper–Pearson", lambda alpha: _exact(round(value * len(labels)), len(labels), alpha)
     column = _columns(metric, labels, predictions, value)
     bounds = of_mean(column, rng)
+    if _is_f1(metric):
+        return _of_f1(labels, predictions, bounds)
     if (more := _more_rows(metric, labels, [predictions], [column])) is not None:
         bounds = _union(bounds, _students(np.append(column, [more[0]] * _IMAGINED)))
     if (mistake := _one_more_mistake(metric, labels, [predictions], [column])) is not None:
@@ -402,6 +412,41 @@ def _one_more_mistake(
     return float(lost[wrong].sum() + (would.mean() if len(would) else 0.0)) / (count + 1)
 
 
+def _one_more_hit(
+    _metric: Metric, labels: NDArray[Any], stacks: Sequence[NDArray[Any]], _columns: Sequence[Floats]
+) -> float | None:
+    """By how much two F1s are set apart by one more row that one model gets right and the other does not.
+
+    None if there are enough rows on which one of them is wrong. Of several classes the rarest one counts.
+    """
+    predicted, _, size, shares = f1_parts(labels.astype(np.intp), np.stack(stacks))
+    if int((predicted != labels).any(axis=0).sum()) >= _RARE:
+        return None
+    return float((2.0 * len(labels) * shares / np.maximum(size, 1.0)).max())
+
+
+def _of_f1(labels: NDArray[Any], predictions: NDArray[Any], of_mean: Bounds) -> tuple[str, Bounds]:
+    """F1 is 2·J/(1 + J), and J the share of hits among the rows that are or are said to be of the class.
+
+    Of two classes that is all; of more the classes' own intervals are put together as if they were
+    independent, and united with that of the mean, which knows better but not of rows that are not there.
+    """
+    parts = f1_parts(labels.astype(np.intp), predictions[None])[1:]
+    scores, size, shares = (part[0][parts[2][0] > 0.0] for part in parts)
+    hits = np.rint(scores * size / 2.0)
+
+    def bounds(alpha: float) -> tuple[float, float]:
+        ends = [_exact(int(hit), int(rows), alpha) for hit, rows in zip(hits, size - hits, strict=True)]
+        low, high = np.array([[2.0 * share / (1.0 + share) for share in each] for each in ends]).T
+        value = float(scores @ shares)
+        down, up = (float(np.linalg.norm(shares * (scores - each))) for each in (low, high))
+        return value - down, value + up
+
+    if len(scores) == 1:
+        return "Clopper–Pearson", bounds
+    return "Clopper–Pearson by class, Student's t and bootstrap-t", _union(bounds, of_mean)
+
+
 def _students(column: Floats) -> Bounds:
     """Of the column's mean, by Student's t: resamples of imagined rows would say nothing of them."""
     mean, error = float(column.mean()), float(column.std(ddof=1)) / np.sqrt(len(column))
@@ -457,7 +502,8 @@ def _gap_bounds(
         bounds = of_mean(one - two, rng, size=float(max(np.abs(one).max(), np.abs(two).max())))
         if (more := _more_rows(metric, labels, pair, (one, two))) is not None:
             bounds = _union(bounds, _students(np.append(one - two, [more[0] - more[1]] * _IMAGINED)))
-        if (apart := _one_more_mistake(metric, labels, pair, (one, two))) is not None:
+        apart = (_one_more_hit if _is_f1(metric) else _one_more_mistake)(metric, labels, pair, (one, two))
+        if apart is not None:
             for either in (apart, -apart):
                 bounds = _union(bounds, _students(np.append(one - two, either)))
     if bounds(0.5)[0] == bounds(0.5)[1] != 0.0:
