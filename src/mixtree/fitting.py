@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from mixtree.algorithms import Setting, make_search, training_sources
 from mixtree.data.copies import without_copies
+from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import MOST_CLASSES, TEST, Rows, Sources, columns_of, rows_from
 from mixtree.errors import DataError, InputError
 from mixtree.events import Listener
-from mixtree.metrics import Metric, as_metric, check_metric, class_names, default_metric
-from mixtree.models import TREES, ModelOptions, Predictor, make_trainer, usual_budget
+from mixtree.identity import identity
+from mixtree.metrics import NAMES, Metric, as_metric, check_metric, class_names, default_metric
+from mixtree.models import TREES, ModelOptions, Predictor, make_trainer, own_trees, usual_budget
 from mixtree.policies import AutoOptions
 from mixtree.search import Search
 from mixtree.seeds import check_seed
@@ -131,6 +133,9 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
             f"the budget is {passes:,.0f} passes over all {rows:,} rows: a model may end up knowing them by "
             "heart (--max-passes limits it)"
         )
+    asked = own_trees(options.model)
+    if asked and asked != budget:
+        notes.append(f"the budget is {budget:,} trees in all: the model's own {asked:,} do not count")
     steps = options.steps and math.ceil(options.steps / per)
     if not steps:
         steps = max(1, budget // 30)
@@ -151,6 +156,20 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
 def metric_of(options: FitOptions, classes: int) -> Metric:
     """The metric that was asked for, or the usual one."""
     return as_metric(options.metric, classes=classes) if options.metric else default_metric(classes)
+
+
+def scaled(
+    sources: Sources, options: FitOptions, scale: LabelScale | None = None
+) -> tuple[Sources, FitOptions, LabelScale]:
+    """A regression's labels at size 1, and its metric in the label's own units; a classification as it is.
+
+    Every door that scales labels does it here, so that all of them minimise the same. ``scale`` is that of a
+    model to start from.
+    """
+    scale = LabelScale.of(sources) if scale is None else scale
+    if sources.classes:
+        return sources, options, scale
+    return scale.sources(sources), replace(options, metric=scale.metric(metric_of(options, 0))), scale
 
 
 def fit(
@@ -210,6 +229,7 @@ def fit(
             time_limit=time_limit,
             listeners=listeners,
             keep_predictions=prepared.keep_predictions,
+            data=prepared.given,
         )
         limit = TimeLimit.after(result, started, time_limit)
         result = judged(prepared, result, storage=place, listeners=listeners, limit=limit, warnings=told)
@@ -434,7 +454,8 @@ class MetricObjective:
 
     def describe(self) -> dict[str, Any]:
         """The metric; the rows are part of the data's fingerprint."""
-        return {"metric": self.metric.name}
+        own = {} if self.metric.name in NAMES else {"function": identity(self.metric.values)}
+        return {"metric": self.metric.name, **own}
 
 
 def as_sources(

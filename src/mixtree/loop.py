@@ -32,9 +32,9 @@ from mixtree.events import (
     Warned,
 )
 from mixtree.executors.base import Done, Executor, Runner, SerialExecutor, Task
-from mixtree.fingerprint import data_fingerprint, model_key, settings
+from mixtree.fingerprint import data_fingerprint, model_key, rows_fingerprint, settings
 from mixtree.interrupts import Interrupts
-from mixtree.past import Past, refuse_changes
+from mixtree.past import CHOOSES, Past, refuse_changes
 from mixtree.search import STEP_SIZE, Search, Trial, as_node, is_built_in
 from mixtree.states import States, Upkeep
 from mixtree.storage.base import NodeStatus, Outcome, Storage, StudyRecord
@@ -76,7 +76,9 @@ class Loop(Generic[State]):
         limits: Limits,
         objective: Objective | None,
         listeners: Sequence[Listener],
+        data: Sources | None = None,
     ) -> None:
+        self.given: Any = getattr(trainer, "sources", None) if data is None else data
         self.search, self.trainer, self.storage, self.record = search, trainer, storage, record
         self.limits, self.objective, self.listeners = limits, objective, listeners
         # The built-in searches keep a tree themselves, of the same nodes in the same order.
@@ -105,9 +107,9 @@ class Loop(Generic[State]):
 
     def create(self, *, resume: bool) -> bool:
         """Make the study's row, unless it is there to be resumed; whether it is a new one."""
-        given = getattr(self.trainer, "sources", None)
-        sources = given if isinstance(given, Sources) else None
-        config = {
+        sources = self.given if isinstance(self.given, Sources) else None
+        mine = getattr(self.trainer, "sources", None)
+        config: dict[str, Any] = {
             "sources": list(source_names(self.trainer)),
             "search": settings(self.search),
             "trainer": settings(self.trainer),
@@ -117,6 +119,8 @@ class Loop(Generic[State]):
         # Reading all rows takes a moment, which a study that nobody can resume need not spend.
         lasting = getattr(self.storage, "lasting", True)
         data = data_fingerprint(sources) if sources is not None and lasting else ""
+        if data and isinstance(mine, Sources) and mine.validation is not self.given.validation:
+            config[CHOOSES] = rows_fingerprint(mine.validation)  # others are held out
         self.record = replace(self.record, config=config, data=data)
         if resume and self.record.name in [each.name for each in self.storage.studies()]:
             return False
@@ -139,7 +143,8 @@ class Loop(Generic[State]):
         self._note("resumed", "the study goes on")
         self._raised = budget > then.budget or then.status == "raising"
         status = "raising" if self._raised else "running"
-        self.storage.update(name, status=status, budget=budget, data=self.record.data, best=None)
+        now = self.record
+        self.storage.update(name, status=status, budget=budget, data=now.data, config=now.config, best=None)
 
     def _prepare(self, engine: str | None) -> None:
         if engine is not None and hasattr(self.trainer, "engine"):
