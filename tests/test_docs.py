@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from mixtree.data.synthetic import synthetic
+from mixtree.estimator import MixtureClassifier
 
 ROOT = Path(__file__).parents[1]
 
@@ -24,6 +28,21 @@ def test_studies(tmp_path, monkeypatch):
     names: dict[str, object] = {"__name__": "page"}
     for block in found:
         exec(compile(block, "docs/studies.md", "exec"), names)
+
+
+def test_the_readme_s_cross_validation_splits_the_target_s_rows():
+    (block,) = [each for each in blocks("README.md") if "KFold" in each]
+    sources = synthetic(rows=60, validation=100, seed=1).sources
+    names = {
+        "model": MixtureClassifier("linear", budget=60, reference="none"),
+        "X": np.concatenate([part.x for part in sources.rows]),
+        "y": np.concatenate([part.y for part in sources.rows]),
+        "state": np.repeat(sources.names, sources.sizes),
+        "X_market": sources.validation.x,
+        "y_market": sources.validation.y,
+    }
+    exec(compile(block, "README.md", "exec"), names)
+    assert len(names["scores"]) == 5 and min(names["scores"]) > 0.3
 
 
 def test_the_readme_s_study(tmp_path, monkeypatch):

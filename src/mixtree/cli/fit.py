@@ -22,6 +22,7 @@ from mixtree.cli.options import (
     pairs,
     seconds,
     weights,
+    whole,
     with_config,
 )
 from mixtree.cli.place import Place, find_place, write
@@ -57,7 +58,7 @@ def resume(
     budget: Annotated[
         int | None,
         typer.Option(
-            min=1,
+            parser=whole,
             metavar="STEPS",
             help="A larger budget, to go on with a finished study.",
             show_default="as before",
@@ -72,6 +73,10 @@ def resume(
             "--allow-changed-data", help="Go on although the tables have changed.", show_default="off"
         ),
     ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Another folder for the model.", show_default="as before"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Go on with a study that was interrupted, or with a finished one at a larger budget."""
@@ -90,7 +95,7 @@ def resume(
     # What was chosen from the data then is kept, counted in steps: a raised budget must not change the steps
     # per node, and the study knows its budget better than the command that began it.
     values = {**record.recipe["values"], **record.recipe["chosen"], "study": record.name, "json": as_json}
-    values |= {"storage": where, "out": _folder(Path(url), Path(values["out"]))}
+    values |= {"storage": where, "out": out or _folder(Path(url), Path(values["out"]))}
     values["budget"] = budget or record.budget
     if "holdout" not in record.recipe["chosen"]:  # from before rows were held out
         values.setdefault("holdout", 0.0)
@@ -167,6 +172,7 @@ def _fit_data(
             listeners=[progress],
             allow_changed_data=allow_changed_data,
             keep_predictions=prepared.keep_predictions,
+            data=prepared.given,
             recipe=_recipe(tables, values, data, prepared),
         )
         own = metric_of(given, classes)
@@ -234,18 +240,12 @@ def _scale_of(values: Values) -> LabelScale | None:
 def scaled(
     data: TableData, options: FitOptions, scale: LabelScale | None = None
 ) -> tuple[TableData, FitOptions, LabelScale]:
-    """A regression's labels at size 1, and its metric in the label's own units; a classification as it is."""
-    from mixtree.data.labelscale import LabelScale
-    from mixtree.metrics import as_metric, default_metric
+    """The data and the options as ``fitting.scaled`` has them, the test rows too."""
+    from mixtree import fitting
 
-    sources = data.problem_sources
-    scale = LabelScale.of(sources) if scale is None else scale
-    if sources.classes:
-        return data, options, scale
-    metric = as_metric(options.metric, classes=0) if options.metric else default_metric(0)
+    sources, options, scale = fitting.scaled(data.problem_sources, options, scale)
     test = None if data.test is None else scale.rows(data.test)
-    data = replace(data, problem_sources=scale.sources(sources), test=test)
-    return data, replace(options, metric=scale.metric(metric)), scale
+    return replace(data, problem_sources=sources, test=test), options, scale
 
 
 def testable(data: TableData, metric: Metric) -> TableData:

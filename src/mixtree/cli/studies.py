@@ -34,10 +34,10 @@ def add_to(app: typer.Typer) -> None:
 def open_existing(url: str) -> SqlStorage:
     """The storage at a file, in an --out folder, or behind a URL; never a new, empty one."""
     from mixtree.errors import InputError, StorageError
-    from mixtree.storage.sql import open_storage
+    from mixtree.storage.sql import database_file, open_storage
 
     # SQLite would make the file that is not there.
-    url = url.removeprefix("sqlite:///")
+    url = database_file(url)
     if "://" in url:
         return open_storage(url)
     file = _study_file(Path(url))
@@ -113,7 +113,7 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
     from rich.markup import escape
 
     from mixtree.certificate import certificate_of
-    from mixtree.cli.reports import four_digits, mixture_words, print_verdict
+    from mixtree.cli.reports import four_digits, mixture_words, print_verdict, print_warnings
     from mixtree.study import VERDICT, stored_verdict
 
     with closing(open_existing(url)) as storage:
@@ -124,10 +124,12 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
         about["verdict"] = stored_verdict(storage, record.name)
         sure = certificate_of(storage, record)
     about["certificate"] = None if sure is None else sure.as_dict()
+    about["data"], about["at_odds"] = record.data, _at_odds(url, record)
     if as_json:
         typer.echo(json.dumps(about))
         return
     console = Console(emoji=False)
+    print_warnings(Console(stderr=True, emoji=False), [about["at_odds"]] if about["at_odds"] else [])
     console.print(
         f"[bold]{escape(record.name)}[/bold]: {record.status}, chosen by rule '{record.rule or 'none yet'}'"
     )
@@ -152,6 +154,26 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
             console.print(f"- {line}", style="dim", markup=False, highlight=False, soft_wrap=True)
     for at, kind, message in about["events"]:
         console.print(f"{at} {kind}: {message}", style="dim", highlight=False, markup=False)
+
+
+def _at_odds(url: str, record: StudyRecord) -> str | None:
+    """Whether the model in the folder is not the one of this study and its data, in words."""
+    from mixtree.modelfolder import ABOUT, read_about
+    from mixtree.storage.sql import database_file
+
+    given = Path(database_file(url))
+    folders = [given, given.parent] if given.name == "study.db" else [given]
+    folders += [Path(record.recipe["values"]["out"])] if record.recipe is not None else []
+    folder = next((each for each in folders if (each / ABOUT).is_file()), None)
+    if folder is None:
+        return None
+    about = read_about(folder)
+    if about.get("study") != record.name:
+        return f"the model in {folder} is that of study {about.get('study')!r}, not of this one"
+    if about.get("data") != record.data:
+        then, now = (str(each)[:8] for each in (about.get("data"), record.data))
+        return f"the model in {folder} was trained on other data ({then}) than this study ({now})"
+    return None
 
 
 def export(

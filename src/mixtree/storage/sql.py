@@ -41,6 +41,8 @@ from mixtree.storage.rows import (
 from mixtree.storage.schema import LOCK_SPACE, events, migrate, nodes, predictions, studies
 
 _BUSY_SECONDS = 30
+IN_MEMORY = ":memory:"
+"""SQLite's name for a database that ends with its process."""
 
 # In plain SQL: every fit says and asks this once, and making the statements would take longer than they do.
 _ADD_EVENT = sa.text("INSERT INTO events (study_id, at, kind, message) VALUES (:study, :at, :kind, :message)")
@@ -61,7 +63,7 @@ class SqlStorage:
             is_url = "://" in self.url
             parsed = sa.make_url(self.url) if is_url else sa.URL.create("sqlite", database=self.url)
             self._sqlite = parsed.get_backend_name() == "sqlite"
-            in_memory = parsed.database in (None, "", ":memory:")
+            in_memory = parsed.database in (None, "", IN_MEMORY)
             self._file = FilePath(str(parsed.database)) if self._sqlite and not in_memory else None
             self._engine = sa.create_engine(parsed, **self._options())
         except (sa.exc.ArgumentError, NoSuchModuleError) as error:
@@ -388,6 +390,22 @@ def _locked(name: str, where: str) -> StudyLocked:
     return StudyLocked(
         f"study {name!r} in {where} is being run by another process: wait for it or stop it, then resume"
     )
+
+
+def database_file(url: str) -> str:
+    """An SQLite URL as the file name that it means; everything else as it is.
+
+    >>> database_file("sqlite:////srv/studies.db"), database_file("sqlite:///studies.db")
+    ('/srv/studies.db', 'studies.db')
+    """
+    if not url.startswith("sqlite"):  # a file name needs no parsing
+        return url
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError:
+        return url
+    plain = parsed.get_backend_name() == "sqlite" and not parsed.query
+    return (parsed.database or IN_MEMORY) if plain else url
 
 
 def open_storage(url: str | FilePath, *, checkpoints: str | FilePath | None = None) -> SqlStorage:
