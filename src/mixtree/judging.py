@@ -201,9 +201,8 @@ def _cause(case: Case, against: Mapping[str, Difference]) -> str:
     if not last:
         return ""
     were = "was" if last == 1 else "were"
-    return (
-        f"but not by its mixture, which is uniform too: the last {_steps(last)} {were} on the target's own rows"
-    )
+    why = f"the last {_steps(last)} {were} on the target's own rows"
+    return f"but not by its mixture, which is uniform too: {why}"
 
 
 def _last_steps(case: Case) -> int:
@@ -265,7 +264,7 @@ def _same_mixture(case: Case, scored: Scored, against: Mapping[str, Difference])
     weights = np.array([node.mixture[:count] for node in case.lineage]).min(axis=0)
     same = {f"only {name}" for name, weight in zip(names, weights.tolist(), strict=True) if weight > _ALL}
     if all(_is_uniform(node.mixture, count) for node in case.lineage):
-        same.add("uniform")
+        same |= {name for name in against if name.startswith("uniform")}
     return [
         f"this model's mixture is that of {name} too, all along: what sets it apart is how it was trained, "
         "not the mixture"
