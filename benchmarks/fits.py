@@ -177,7 +177,7 @@ def _beside_truth(verdict: Verdict, metric: Metric, y: Any, predictions: Any) ->
     if score is None or verdict.expectation.startswith("No honest score") or not np.isfinite(score.value):
         return Quoted(np.nan, np.nan, False, "words")
     how = "optimistic" if score.optimistic else "honest"
-    if any("its twins" in note for note in verdict.notes):
+    if verdict.of.startswith("twins"):
         how = "twins"
     return Quoted(
         metric.signed(truth) - metric.signed(score.value),

@@ -264,7 +264,7 @@ def _same_mixture(case: Case, scored: Scored, against: Mapping[str, Difference])
     weights = np.array([node.mixture[:count] for node in case.lineage]).min(axis=0)
     same = {f"only {name}" for name, weight in zip(names, weights.tolist(), strict=True) if weight > _ALL}
     if all(_is_uniform(node.mixture, count) for node in case.lineage):
-        same.add("uniform")
+        same |= {name for name in against if name.startswith("uniform")}
     return [
         f"this model's mixture is that of {name} too, all along: what sets it apart is how it was trained, "
         "not the mixture"

@@ -181,6 +181,8 @@ def test_hull_words() -> None:
     assert "about 240 target rows in all would decide it" in hull_words(hull(None, 240))
     assert "no number of target rows" in hull_words(hull(None))
     assert "not tested" in hull_words(None)
+    tiny = HullTest(0.0002, False, 1.0, 3, 5, None, "", 80, 0.5)
+    assert "(p < 0.001 on 80 rows)" in hull_words(tiny)
 
 
 def test_shapley_shares_add_up() -> None:
