@@ -104,6 +104,7 @@ class Chosen:
     metric: Metric
     notes: tuple[str, ...]
     """What was chosen for the user, in words."""
+    warnings: tuple[str, ...] = ()
 
 
 def choose(options: FitOptions, sources: Sources) -> Chosen:
@@ -115,7 +116,7 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
     if options.lr is not None and not isinstance(options.lr, int | float):
         raise InputError(f"the step size must be a number; got {options.lr!r}")
     check_seed(options.seed)
-    rows, notes = int(sources.sizes.sum()), []
+    rows, notes, warnings = int(sources.sizes.sum()), [], tuple[str, ...]()
     batch_size = options.batch_size or int(min(50, max(1, rows // 10)))
     per = batch_size if options.unit == "samples" else 1
     budget = options.budget and math.ceil(options.budget / per)
@@ -135,9 +136,9 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
             why = f"at most 20,000, {passes:.2g} passes over {rows:,} rows; --budget for more"
         notes.append(f"budget {budget:,} steps of {batch_size} rows ({why})")
     elif (passes := budget * batch_size / rows) > MANY_PASSES and options.max_passes is None:
-        notes.append(
-            f"the budget is {passes:,.0f} passes over all {rows:,} rows: a model may end up knowing them by "
-            "heart (--max-passes limits it)"
+        warnings = (
+            f"the budget is {passes:,.0f} passes over all {rows:,} rows: more than a model can use; it may "
+            "overfit them (--max-passes limits it)",
         )
     asked = own_trees(options.model)
     if asked and asked != budget:
@@ -156,7 +157,7 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
     if not options.metric:
         notes.append(f"metric {metric.name}")
     check_metric(metric, sources.validation.y, sources.classes)
-    return Chosen(budget, steps, batch_size, metric, tuple(notes))
+    return Chosen(budget, steps, batch_size, metric, tuple(notes), warnings)
 
 
 def metric_of(options: FitOptions, classes: int) -> Metric:

@@ -6,7 +6,8 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
+from itertools import accumulate
+from math import isclose, isfinite
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,8 @@ from mixtree.errors import StudyInterrupted
 from mixtree.estimate.hull import HullTest
 from mixtree.events import Listener
 from mixtree.fitting import MANY_PASSES, Prepared
-from mixtree.metrics import LOG_LOSS, Metric
-from mixtree.policies import TARGET_PHASES
+from mixtree.metrics import LOG_LOSS, Metric, row_losses
+from mixtree.policies import TARGET_PHASES, settled_rate
 from mixtree.references import Extra, TimeLimit, attribution, references
 from mixtree.scoring import Case, Scored, constants, scored_by_rows
 from mixtree.simplex import Mixture
@@ -37,6 +38,7 @@ from mixtree.verdict import (
     paired_difference,
 )
 from mixtree.verdict.intervals import FEW, is_area, is_error, is_share
+from mixtree.verdict.mixture import listed
 from mixtree.verdict.target import about_target
 from mixtree.verdict.words import VALIDATION, number
 
@@ -46,6 +48,8 @@ _RARE = 10  # rows of a class below which a score deserves a warning
 _UNIFORM = 0.02  # weights nearer to 1/K than this are shown as the same
 _ALL = 0.98  # a weight from which a mixture is one source
 _LONG = 0.5  # of the budget: a model that was trained for less is another one for that alone
+_SURELY, _WORTH = 2.0, 0.01
+"""Standard errors, and the share of the loss, by which it must have fallen to be called still falling."""
 _FEW_OF = 16  # one in so many rows being half of a loss is few: squares of normal errors take one in eight
 
 
@@ -67,7 +71,7 @@ def judged(
     """
     try:
         verdict = judge(prepared, result, metric=metric, scale=scale, listeners=listeners, limit=limit)
-        verdict = replace(verdict, warnings=(*warnings, *verdict.warnings))
+        verdict = replace(verdict, warnings=(*warnings, *prepared.chosen.warnings, *verdict.warnings))
     except StudyInterrupted as error:
         where = getattr(storage, "where", None)
         how = f": go on with it ({shlex.join(['mixtree', 'resume', where, result.study])})" if where else ""
@@ -143,6 +147,10 @@ def _concluded(
     options, result = case.prepared.options, case.result
     seen = looks(models, list(case.choices.values()))
     found = advice(models, chooses=len(case.clean) == len(result.tree), noise=scored.noise)
+    improving, raise_budget = _still_improving(case)
+    alike = getattr(case.prepared.search, "equally_good", ())
+    if len(alike) > 1:
+        seen = replace(seen, notes=(*seen.notes, f"equally good in the race: {listed(list(alike))}"))
     honest = isinstance(scored.score, ScoreInterval) and not scored.score.optimistic
     return make_verdict(
         case.metric,
@@ -158,7 +166,7 @@ def _concluded(
         chosen_on=_chosen_on(models, case) if honest else None,
         optimism=seen.optimism,
         advice=found.notes,
-        notes=[*notes, *seen.notes],
+        notes=[*([improving] if improving else []), *notes, *seen.notes],
         instead=scored.instead,
         of=scored.of,
         reference_spent=extra.spent,
@@ -176,7 +184,7 @@ def _concluded(
         cause=_cause(case, against),
         uncompared=uncompared,
         needed=scored.needed,
-        next_step=found.next_step,
+        next_step=raise_budget or found.next_step,
     )
 
 
@@ -211,6 +219,35 @@ def _last_steps(case: Case) -> int:
     return sum(node.steps for node in tree.lineage(case.result.node.path)) - sum(
         node.steps for node in case.lineage
     )
+
+
+def _still_improving(case: Case) -> tuple[str, str]:
+    """That the loss was surely still falling at the end of the budget, and what to do then; else nothing.
+
+    By the last tenth of the budget or more that was trained at the full step size: a decayed end lowers the
+    loss of a model that has nothing more to learn too.
+    """
+    rate = settled_rate(case.lineage)
+    sums = accumulate(node.steps for node in case.lineage)
+    totals = dict(zip((node.path for node in case.lineage), sums, strict=True))
+    full = [
+        node for node in case.lineage if isclose(node.lr_scale, rate) and node.path in case.clean_predictions
+    ]
+    before = [node for node in full if totals[node.path] + 0.1 * case.budget <= totals[full[-1].path]]
+    if not before or totals[full[-1].path] < _LONG * case.budget or case.result.unspent > 0:
+        return "", ""
+    y, classes = case.y, case.prepared.sources.classes
+    then, now = (row_losses(y, case.clean_predictions[node.path], classes) for node in (before[-1], full[-1]))
+    gains, steps = then - now, totals[full[-1].path] - totals[before[-1].path]
+    gain = float(gains.mean())
+    error = float(gains.std(ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else 0.0
+    if not (gain > _SURELY * error > 0.0 and gain > _WORTH * float(now.mean())):
+        return "", ""
+    note = (
+        f"still improving at the end of the budget: over {steps:,} steps near its end the validation loss "
+        f"fell by {number(gain)}"
+    )
+    return note, f"raise the budget (--budget {2 * case.budget}): the model is still improving"
 
 
 def _steps(count: int) -> str:
