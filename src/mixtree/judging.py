@@ -247,7 +247,7 @@ def _still_improving(case: Case) -> tuple[str, str]:
         f"still improving at the end of the budget: over {steps:,} steps near its end the validation loss "
         f"fell by {number(gain)}"
     )
-    return note, f"raise the budget (--budget {2 * case.budget}): the model is still improving"
+    return note, f"raise the budget to {2 * case.budget:,} steps: the model is still improving"
 
 
 def _steps(count: int) -> str:
