@@ -240,7 +240,7 @@ def _algorithms(values: Values, sources: Sources) -> list[str]:
         reference = reference or "default"
     found = [*([first] if first else []), *named]
     if reference in ("uniform", "all", "default"):
-        found.append("uniform+decay")
+        found += ["uniform", "uniform+decay"]
     if reference in ("all", "default"):
         found += ["pooled+decay", *_alone(sources)]
         found += ["validation", "fine-tune"] if reference == "default" else ["validation+decay"]
