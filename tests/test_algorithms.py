@@ -62,7 +62,7 @@ def test_every_known_algorithm_is_a_search_within_the_same_budget(algorithm: str
 def test_every_known_algorithm_can_be_made_whatever_the_sources_are_called(names: tuple[str, ...]) -> None:
     for algorithm in known_algorithms(names):
         make_search(algorithm, setting(names))
-    chosen = make_search(f"only:{names[0]}+decay", setting(names))
+    chosen = make_search(f"only:{names[0]}+decay", setting(names, segments=1))
     assert [trial.mixture.tolist() for trial in trials_of(chosen)] == [[1, 0], [1, 0]]
 
 
@@ -80,7 +80,7 @@ def test_the_searches_use_their_partition_and_all_of_the_budget(algorithm: str, 
 
 
 def test_commit_is_half_the_budget_at_a_tenth_of_the_step_size() -> None:
-    *searched, commit = trials_of(make_search("mixmatch-bisect+commit", setting()))
+    *searched, commit = trials_of(make_search("mixmatch-bisect+commit", setting(segments=1)))
     assert sum(trial.steps for trial in searched) == 90  # 10 + 4·20 of 100
     assert (commit.steps, commit.lr_scale, commit.phase) == (110, 0.1, "commit")
 
@@ -94,10 +94,10 @@ def test_the_baselines() -> None:
         ("validation", [0, 0, 0, 1]),
         ("genie", [0.2, 0.3, 0.5]),
     ):
-        (trial,) = trials_of(make_search(algorithm, setting(alpha=alpha)))
+        (trial,) = trials_of(make_search(algorithm, setting(alpha=alpha, segments=1)))
         assert trial.mixture == pytest.approx(mixture)
         assert trial.steps == 200
-        first, last = trials_of(make_search(f"{algorithm}+decay", setting(alpha=alpha)))
+        first, last = trials_of(make_search(f"{algorithm}+decay", setting(alpha=alpha, segments=1)))
         assert (first.steps, first.lr_scale, last.steps, last.lr_scale) == (100, 1.0, 100, 0.1)
 
 

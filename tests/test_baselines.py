@@ -1,18 +1,19 @@
 from __future__ import annotations
 
-from math import nan
+from math import inf, nan
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mixtree.baselines import Chain, Stage, fixed, genie, only, pooled, uniform, validation
+from mixtree.baselines import Chain, Stage, fine_tune, fixed, genie, only, pooled, uniform, validation
 from mixtree.errors import InputError, SearchError, TrainingError
 from mixtree.search import Search, Trial
 from mixtree.testing import check_search
 from mixtree.trainer import Evaluation
+from mixtree.tree import Node
 
 
 def drive(search: Chain, *values: float) -> list[Trial]:
@@ -48,8 +49,9 @@ def test_the_mixture_of_each(search: Chain, mixture: list[float]) -> None:
 
 
 @given(st.integers(1, 10_000))
+@example(199)
 def test_decay_is_the_last_half_at_a_tenth(budget: int) -> None:
-    search = uniform(3, budget=budget, decay=True)
+    search = uniform(3, budget=budget, decay=True, segments=1)
     trials = drive(search, 0.5)
     assert sum(trial.steps for trial in trials) == budget == search.spent
     assert [trial.lr_scale for trial in trials] == [1.0, 0.1][: len(trials)]
@@ -92,6 +94,66 @@ def test_a_stage_that_diverges_ends_the_chain() -> None:
     assert first.spent == 5
     with pytest.raises(TrainingError, match="every model diverged"):
         first.best()
+
+
+def test_a_stage_that_diverges_is_left_out_whole_though_it_was_cut() -> None:
+    alpha = np.array([0.5, 0.5])
+    whole, cut = (Chain([Stage(alpha, 200), Stage(alpha, 200)], segments=count) for count in (1, 4))
+    drive(whole, 0.5, nan)
+    assert len(drive(cut, *[0.5] * 6, nan)) == 7
+    assert sum(node.steps for node in cut.tree.lineage(cut.best().path)) == 200
+    assert whole.best().steps == 200
+    assert cut.needed(cut.tree) == {cut.best().path}  # its model is still there
+    first = Chain([Stage(alpha, 200)], segments=4)
+    drive(first, 0.5, 0.4, nan)
+    assert first.best().path == (0,)  # there is nothing else
+
+
+def stages_of(nodes: Any) -> dict[str, int]:
+    """Steps by phase."""
+    steps: dict[str, int] = {}
+    for node in nodes:
+        steps[node.phase] = steps.get(node.phase, 0) + node.steps
+    return steps
+
+
+@pytest.mark.parametrize("finished", [3, 6, 8])
+def test_a_raised_chain_goes_on_from_its_longest_model_of_the_first_stage(finished: int) -> None:
+    """400 steps are cut into eight segments: 4 before the decay."""
+    before = uniform(2, budget=400, decay=True)
+    trials = drive(before, 0.5)
+    nodes = [before.tree[trial.path] for trial in trials[:finished]]
+    after = uniform(2, budget=1000, decay=True)
+    after.adopt(nodes)
+    assert after.spent == 50 * finished
+    asked = drive(after, 0.4)
+    lineage = after.tree.lineage(after.best().path)
+    lost = 50 * max(0, finished - 4)  # 4 of 8: so many are of the decay
+    assert after.spent == 1000  # every step is paid for, the lost ones too
+    assert stages_of(lineage) == {"train": 500 - lost, "decay": 500}
+    assert asked[0].path[:-1] == trials[min(finished, 4) - 1].path
+    assert not {trial.path for trial in asked} & {node.path for node in nodes}
+
+
+def test_a_raised_chain_ends_after_models_that_all_diverged() -> None:
+    chain = uniform(2, budget=100)
+    chain.adopt([Node((), np.array([0.5, 0.5]), 50, inf, phase="train", unfinished=True)])
+    assert chain.ask() == []
+    with pytest.raises(TrainingError, match="every model diverged"):
+        chain.best()
+
+
+def test_caps_on_weights_hold_over_all_stages_together() -> None:
+    """Of 1,000 steps 20 may be on the target's rows: so many of the 100 that would tune."""
+    caps = np.array([0.3, 1.0, 1.0, 0.02])
+    tuned = fine_tune(3, budget=1000, segments=1).within(caps)
+    first, last = drive(tuned, 0.5)
+    assert (first.steps, last.steps) == (900, 20)
+    assert first.mixture == pytest.approx([1 / 3] * 3 + [0])  # 300 steps are a third of 900
+    decayed = uniform(2, budget=1000, decay=True, segments=1).within(np.array([0.1, 0.2, 1.0]))
+    assert [(each.steps, each.mixture[0]) for each in drive(decayed, 0.5)] == [
+        (150, pytest.approx(1 / 3))
+    ] * 2
 
 
 def test_only_the_last_model_is_needed() -> None:

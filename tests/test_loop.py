@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mixtree.algorithms import Setting, make_search
 from mixtree.baselines import fixed, uniform
 from mixtree.data.sources import Sources
 from mixtree.data.synthetic import synthetic
@@ -449,10 +450,46 @@ def test_a_lowered_budget_is_refused(place: SqlStorage) -> None:
         resume(place, mine=search(74))
 
 
-def test_a_chain_says_that_it_cannot_be_raised(place: SqlStorage) -> None:
-    run(uniform(3, budget=20), Trainer(), storage=place)
-    with pytest.raises(StorageError, match=r"cannot go on with other settings \(search.stages was"):
-        resume(place, mine=uniform(3, budget=40))
+RAISABLE = ["uniform", "uniform+decay", "only:source-0", "pooled+decay", "fine-tune", "successive-halving"]
+
+
+@pytest.mark.parametrize("algorithm", RAISABLE)
+def test_a_raised_baseline_goes_on_from_what_it_has_trained(algorithm: str, place: SqlStorage) -> None:
+    def made(budget: int) -> Any:
+        rows = sources()
+        return make_search(algorithm, Setting(rows.names, rows.sizes, budget, 5, data=rows))
+
+    first = run(made(200), Trainer(), storage=place)
+    with pytest.raises(Stop):
+        resume(place, mine=made(500), listeners=[stop_at(2)])
+    raised = resume(place, mine=made(500))
+    assert sum(raised.spent.values()) == 500
+    assert set(first.tree) < set(raised.tree)
+    full = [node for node in first.tree.values() if node.lr_scale == 1.0]
+    stem = max(full, key=lambda node: first.tree.steps_behind[node.path])
+    lineage = raised.tree.lineage(raised.node.path)
+    assert stem.path in [node.path for node in lineage]
+    calm = [node.steps for node in first.tree.values() if node.lr_scale < 1.0]
+    if (
+        algorithm != "successive-halving"
+    ):  # the end at smaller steps is trained anew: as much shorter as it was long
+        assert sum(node.steps for node in lineage) == 500 - sum(calm)
+    again = resume(place, mine=made(500))
+    assert_same(raised, again)
+
+
+def test_importance_cannot_be_raised(place: SqlStorage) -> None:
+    """Its classifier was trained for a share of the budget."""
+
+    def made(budget: int) -> Any:
+        rows = sources()
+        return make_search("importance", Setting(rows.names, rows.sizes, budget, 5, data=rows))
+
+    run(made(100), Trainer(), storage=place)
+    with pytest.raises(
+        StorageError, match=r"cannot go on with other settings \(charged.classifier was 10, is 20"
+    ):
+        resume(place, mine=made(200))
 
 
 @pytest.mark.parametrize("width", [1, 2, 4])

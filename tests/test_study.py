@@ -107,7 +107,7 @@ def test_a_root_that_is_not_trained_hands_its_children_the_initial_model() -> No
 
 
 def test_commit_continues_the_returned_model_at_a_tenth_of_the_step_size() -> None:
-    result = run(search(commit=0.5), Recorder())
+    result = run(search(commit=0.5, segments=1), Recorder())
     assert [job.lr_scale for job in result.state.jobs] == [1.0] * (len(result.node.path)) + [0.1]
     assert np.array_equal(result.state.jobs[-1].mixture, result.state.jobs[-2].mixture)
     assert result.node.phase == "commit"

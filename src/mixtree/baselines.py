@@ -38,7 +38,10 @@ class Stage:
 
 
 class Chain(Accounted):
-    """Stages one after the other, each continuing the model before it; returns the last finite one."""
+    """Stages one after the other, each continuing the model before it; returns the last finite stage's.
+
+    Of a first stage that diverges it returns the last finite segment, if it was cut.
+    """
 
     rule = "last"
 
@@ -64,12 +67,15 @@ class Chain(Accounted):
         self._segments = segments
         self._trials: list[Trial] | None = None
         self._last: Node | None = None
+        self._before: Node | None = None  # what the present stage went on from
 
     def within(self, caps: Mixture) -> Chain:
         """The same with no weight above its cap; shorter, if all caps together are too small."""
         stages = []
         for stage in self.stages:
-            mixture, share = capped(stage.mixture, caps[: len(stage.mixture)])
+            inside = stage.mixture > 0.0
+            together = sum(each.steps for each in self.stages if (inside & (each.mixture > 0.0)).any())
+            mixture, share = capped(stage.mixture, caps[: len(inside)] * (self.budget / together))
             stages.append(Stage(mixture, int(share * stage.steps), stage.lr_scale, stage.phase))
         return Chain(stages, budget=self.budget, charged=self.charged, segments=self._segments)
 
@@ -83,7 +89,8 @@ class Chain(Accounted):
         """What is to be trained; at a raised budget, what is left of the stages after the adopted models.
 
         The model to go on from has gone through whole stages but the last, and through as much of that as
-        it has now: a model with a decayed end is left behind, and its steps are missing in the last stages.
+        it has now: a model with a decayed end is left behind. Its steps are missing in the first stage, not
+        in the last ones, of which a slightly raised budget would leave next to nothing.
         """
         trials: list[Trial] = []
         path, done = self._stem()
@@ -117,7 +124,7 @@ class Chain(Accounted):
         if not usable:
             return (), 0
         steps = self.tree.steps_behind
-        self._last = max(usable, key=lambda node: steps[node.path])
+        self._last = self._before = max(usable, key=lambda node: steps[node.path])
         index = 0
         while (*self._last.path, index) in self.tree:
             index += 1
@@ -131,8 +138,10 @@ class Chain(Accounted):
         for node in self._ledger.record(trial, evaluation):
             if node.diverged:
                 self._trials = []  # a diverged model has nothing to continue
+                self._last = self._before or self._last
             else:
                 self._last = node
+                self._before = self._before if node.unfinished else node
 
     def best(self) -> Node:
         if self._last is None:
@@ -147,7 +156,7 @@ class Chain(Accounted):
         return {"search": "chain", "stages": stages, "segments": self._segments}
 
     def needed(self, paths: Iterable[Path]) -> set[Path]:
-        return set(paths).intersection(() if self._last is None else (self._last.path,))
+        return set(paths).intersection([node.path for node in (self._last, self._before) if node is not None])
 
 
 def fixed(mixture: ArrayLike, *, budget: int, decay: bool = False, segments: int = SEGMENTS) -> Chain:

@@ -286,13 +286,13 @@ class EitherEnd(Measured):
     def script(self) -> Script:
         steps = self._steps - self._last
         first = yield from self._stage((), self._mixture, steps, 1.0, "train")
-        self.ends[""] = first.kept
+        self.ends[""] = _whole(first)
         if first.last.node.diverged or not self._last:
-            return first.kept.node
+            return self.ends[""].node
         for end, rate, phase in (("", 1.0, "train"), ("+decay", DECAY_RATE, "decay")):
             path = self._child(first.kept.node.path, 0)
             half = yield from self._stage(path, self._mixture, self._last, rate, phase, before=first.kept)
-            self.ends[end] = half.kept
+            self.ends[end] = _whole(half)
         return self.ends[self.better].node
 
     @property
@@ -883,6 +883,11 @@ class Auto(Measured):
     def _no_worse(self, simplest: Told, other: Told) -> bool:
         gains = None if other is simplest else self._gains(simplest, other, slice(None))
         return gains is None or gains[2] >= 0
+
+
+def _whole(stretch: Stretch) -> Told:
+    """What came of a stage, if it did not diverge: what is left of one that did is no model of its length."""
+    return stretch.last if stretch.last.node.diverged else stretch.kept
 
 
 def _path_of(told: Told | None) -> Path | None:

@@ -202,7 +202,8 @@ class Extra:
         except TrainingError:  # it diverged: that is its score
             self.charge(purpose, search.spent)
             return Reference(algorithm, float("inf"), {algorithm: nothing})
-        if blew_up(trainer, result.state, result.node.mixture, data, init_seed=base):
+        diverged = search.ends[search.better].node.diverged
+        if diverged or blew_up(trainer, result.state, result.node.mixture, data, init_seed=base):
             return Reference(algorithm, float("inf"), {algorithm: nothing})
         name = algorithm + search.better
         ends = {name: self.own_units(trainer, result.state, rows)}

@@ -39,7 +39,7 @@ class World:
         self.data = Sources.from_dict(rows, (x, x @ self.alpha), classes=0)
 
     def setting(self, budget: int = 600, **options: Any) -> Setting:
-        told: dict[str, Any] = {"steps": 12, "data": self.data, "seed": 5, **options}
+        told: dict[str, Any] = {"steps": 12, "data": self.data, "seed": 5, "segments": 1, **options}
         return Setting(self.data.names, self.data.sizes, budget, **told)
 
     def loss(self, model: Array) -> float:

@@ -196,7 +196,8 @@ def compare(
                 )
                 if retry and result is not None:
                     last = result.state, result.node.mixture
-                    if blew_up(trainer, *last, sources, init_seed=seed + repeat):
+                    # A model from inside a stage is what a divergence has left of it.
+                    if result.node.unfinished or blew_up(trainer, *last, sources, init_seed=seed + repeat):
                         result = None
                 if result is not None:
                     break

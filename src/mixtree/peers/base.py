@@ -80,6 +80,7 @@ class Peer(Accounted, ABC):
         self._round: list[Trial] = []  # the round that is out, or the next one
         self._predictions: dict[Path, NDArray[Any] | None] = {}
         self._last: Node | None = None
+        self._before: Node | None = None  # what the present stage of the final training went on from
         self._lowest: Node | None = None
 
     @abstractmethod
@@ -147,7 +148,7 @@ class Peer(Accounted, ABC):
     def needed(self, paths: Iterable[Path]) -> set[Path]:
         """Which are continued by the next round, or may be continued later or returned?"""
         coming = [trial.path[:-1] for trial in self._round]
-        best = [node.path for node in (self._last, self._lowest) if node is not None]
+        best = [node.path for node in (self._last, self._before, self._lowest) if node is not None]
         return set(paths).intersection(coming + best)
 
     def describe(self) -> dict[str, Any]:
@@ -183,8 +184,10 @@ class Peer(Accounted, ABC):
             for trial in in_segments(stage, self._segments, stream=stream):
                 (node,) = yield [trial]
                 if node.diverged:
+                    self._last = self._before
                     return
                 self._last, after = node, node.path
+            self._before = self._last
 
     def _finish_best(self) -> Script:
         """The final training of the best model so far on its own mixture; on uniform if there is none."""
