@@ -60,6 +60,13 @@ gzipped. What becomes of a table with something wrong in it is listed in [broken
 - `list`: `{studies: […]}`, each as `show` has it; `show`: `{study, status, rule, mixture, value, budget,
   spent, nodes, depth, seed, created, updated, events, verdict, certificate, decided, models}`, with `--tree`
   also `tree: [{path, phase, steps, value, mixture}]`; `models` is the place of the models.
+- `theory`: `{given: answer}`, or with tables `{optimistic: answer, sound: answer}`; an answer is `{constants,
+  budget, dimension: {d, scale}, derived: {kappa, nu1, rho, nu2, rho2, step_shift, first_step_size}, nodes:
+  [{height, d0_squared, target, steps, needed, k, reason, c_check: {log, largest_entry}, constant_regime,
+  exponential_regime}], given_steps, height_reached, no_tree, regret_bound, regret_failure, steps_failure,
+  feasible, sentence}`. `steps` is null where Λ does not pay for them, and `needed` then says how many would
+  do; `height_reached` and `regret_bound` are null where there is no tree, and `no_tree` says why. A regime is
+  `{formula, valid, broken}`; numbers beyond all floats are null. What they mean: [theory.md](theory.md).
 - A verdict of `fit` or `show`: `{sentence, score: {value, low, high, rows}, against: [{name, difference, low,
   high, p}], hull: {p, inside}, mixture: {source: {weight, low, high}}, queries, notes, reference_spent,
   warnings, metric, higher_is_better, of, optimistic, comparison, expectation, next_step}`; the last three are
