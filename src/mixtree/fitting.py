@@ -419,16 +419,8 @@ def make_setting(sources: Sources, options: FitOptions, chosen: Chosen) -> Setti
     names = ("nu", "rho", "optimism", "returns", "width")
     tree = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     least = _bounds(options.minimum, sources, "minimum", 0.0)
-    searched = (options.policy or DEFAULT_POLICY).startswith("mixmatch")
-    most = (
-        _maximum(sources, options, chosen) if searched else _bounds(options.maximum, sources, "maximum", 1.0)
-    )
-    caps = None
-    if options.max_passes is not None and not searched:
-        rows = np.append(sources.sizes, len(sources.validation))
-        caps = np.minimum(
-            1.0, _checked_passes(options.max_passes) * rows / (chosen.budget * chosen.batch_size)
-        )
+    most = _bounds(options.maximum, sources, "maximum", 1.0)
+    caps = _caps_of(sources, options, chosen)
     for name, low, high in zip(sources.names, least or [], most or [], strict=False):
         if low > high:
             raise InputError(f"the minimum weight of {name!r} is {low:g}, above its maximum of {high:g}")
@@ -526,28 +518,15 @@ def as_rows(part: tuple[Any, Any] | Rows, sources: Sources, columns: Sequence[An
     return Sources((TEST,), (rows,), sources.validation, sources.classes).rows[0]
 
 
-def _maximum(sources: Sources, options: FitOptions, chosen: Chosen) -> list[float] | None:
-    bounds, passes = _bounds(options.maximum, sources, "maximum", 1.0), options.max_passes
+def _caps_of(sources: Sources, options: FitOptions, chosen: Chosen) -> NDArray[np.float64] | None:
+    """The most that a model may read of each source, the target's rows last, as shares of the budget."""
+    passes = options.max_passes
     if passes is None:
-        return bounds
-    passes = _checked_passes(passes)
-    drawn = chosen.budget * chosen.batch_size
-    caps = [min(1.0, passes * int(size) / drawn) for size in sources.sizes]
-    if passes * int(sources.sizes.sum()) < drawn * (1.0 - 1e-12):
-        most = int(passes * int(sources.sizes.sum()) // chosen.batch_size)
-        raise InputError(
-            f"at most {passes:g} passes over the sources' {int(sources.sizes.sum()):,} rows are {most:,} "
-            f"steps of {chosen.batch_size} rows, and the budget is {chosen.budget:,}: lower the budget, or "
-            "allow more passes"
-        )
-    caps = [min(1.0, cap / min(1.0, sum(caps))) for cap in caps]  # they may fit exactly, but for rounding
-    return caps if bounds is None else [min(pair) for pair in zip(bounds, caps, strict=True)]
-
-
-def _checked_passes(passes: float) -> float:
+        return None
     if not (math.isfinite(passes) and passes > 0):
         raise InputError(f"max_passes must be a finite number above 0; got {passes:g}")
-    return passes
+    rows = np.append(sources.sizes, len(sources.validation))
+    return np.minimum(1.0, passes * rows / (chosen.budget * chosen.batch_size))
 
 
 def _bounds(given: Mapping[str, float], sources: Sources, name: str, default: float) -> list[float] | None:

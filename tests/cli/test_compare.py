@@ -246,8 +246,8 @@ def test_bounds_are_for_the_searches_that_know_them(tables, done, mixtree, base)
         "--min: for mixmatch-ch, mixmatch-bisect; the others run without",
         "--max: for mixmatch-ch; the others run without",
     ]
-    error = mixtree("compare", *base, "--algorithms", "pooled", "--max-passes", "2", *BESIDE).err
-    assert "--max-passes: none of the algorithms keeps to it; add one that does" in error
+    error = mixtree("compare", *base, "--algorithms", "pooled", "--max", "ct=0.1", *BESIDE).err
+    assert "--max: none of the algorithms keeps to it; add one that does" in error
     found = done("compare", *base, "--algorithms", "pooled", "--nu", "0.1", *BESIDE).json
     assert found["notes"] == ["--nu: for none of these algorithms"]
 
@@ -258,10 +258,10 @@ def test_the_policy_comes_first_and_the_reference_is_one_of_the_algorithms(table
         return found["algorithms"]
 
     assert ids("--policy", "fine-tune", "--algorithms", "pooled,fine-tune") == ["fine-tune", "pooled"]
-    assert ids("--algorithms", "pooled", "--reference", "uniform") == ["pooled", "uniform+decay"]
+    assert ids("--algorithms", "pooled", "--reference", "uniform") == ["pooled", "uniform", "uniform+decay"]
     assert ids("--reference", "none") == ["auto", "mixmatch-bisect+commit"]
     everything = ids("--reference", "all", "--max", "fl=0.9")
-    assert everything[:4] == ["auto", "mixmatch-ch+commit", "uniform+decay", "pooled+decay"]
+    assert everything[:4] == ["auto", "mixmatch-ch+commit", "uniform", "uniform+decay"]
     assert everything[-1] == "validation+decay" and "only:fl+decay" in everything
     assert not list(Path().glob("**/study.db"))
 

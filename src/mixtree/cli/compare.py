@@ -149,6 +149,7 @@ def compare(tables: list[Path], values: Values) -> None:
         auto=setting.auto,
         minimum=setting.minimum,
         maximum=setting.maximum,
+        caps=setting.caps,
         stop_early=options.stop_early,
         time_limit=limit,
     )
@@ -249,7 +250,7 @@ def _algorithms(values: Values, sources: Sources) -> list[str]:
 
 def _tree_search(values: Values) -> str:
     """The one that is compared unless told; maximum weights only one of them keeps."""
-    return "mixmatch-ch+commit" if values.keys() & {"max", "max_passes"} else "mixmatch-bisect+commit"
+    return "mixmatch-ch+commit" if "max" in values or "max_passes" in values else "mixmatch-bisect+commit"
 
 
 def _alone(sources: Sources) -> list[str]:

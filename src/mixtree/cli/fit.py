@@ -312,7 +312,7 @@ def fit_options(values: Values, *, init: Any = None) -> FitOptions:
         "optimism",
         "returns",
     )
-    more = ("max_passes", "use_target_rows", "class_weight", "model", "seed", "policy")
+    more = ("max_passes", "use_target_rows", "class_weight", "model", "seed", "policy", "segments")
     judging = ("holdout", "nested", "reference", "attribution", "stop_early")
     chosen = {name: values[name] for name in (*names, *more, *judging) if name in values}
     if "nu" in values:

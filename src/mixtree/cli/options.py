@@ -91,7 +91,7 @@ FITTING = (
     Flag(
         "max_passes",
         float,
-        "Most passes over a source's rows that a model may make (mixmatch-ch only).",
+        "Most passes over a source's rows that a model may make; of the tree searches, mixmatch-ch alone.",
         "no limit",
         metavar="P",
     ),
@@ -112,6 +112,13 @@ FITTING = (
     Flag("class_weight", str, "balanced: rare classes weigh more.", "all rows alike", metavar="balanced"),
     Flag("init", Path, "Start from the model in this folder.", "a fresh model", metavar="DIR"),
     Flag("model", str, "mlp, linear, lightgbm, xgboost or sklearn:NAME.", "mlp", metavar="MODEL"),
+    Flag(
+        "segments",
+        int,
+        "Parts of a long stage, of at least 50 steps each: stored one by one.",
+        "20",
+        metavar="N",
+    ),
     Flag("seed", int, "Seed of everything random.", "0", metavar="S"),
     Flag("workers", int, "Processes that train.", "1", metavar="N"),
 )

@@ -24,6 +24,7 @@ from mixtree.retries import AtRate, blew_up, smaller_rates
 from mixtree.scoring import untouched
 from mixtree.search import Search
 from mixtree.seeds import derive_seed
+from mixtree.simplex import Mixture
 from mixtree.stopping import stop_early
 from mixtree.study import Result, run
 from mixtree.trainer import Trainer
@@ -98,6 +99,8 @@ class Rules:
     minimum: Sequence[float] | None = None
     maximum: Sequence[float] | None = None
     """Bounds of the weights, for the searches that know them."""
+    caps: Mixture | None = None
+    """Limits of passes, for those that know them: see Setting."""
     stop_early: bool = False
     """End tree searches once what they can still gain is below the noise."""
     time_limit: float | None = None
@@ -123,7 +126,10 @@ class Rules:
     def search(self, algorithm: str, setting: Setting) -> Search:
         """The search of an algorithm, with those of the rules that it knows."""
         known = options_of(algorithm)
-        bounds = {name: getattr(self, name) for name in ("minimum", "maximum") if name in known}
+        fields = {"minimum": "minimum", "maximum": "maximum", "max_passes": "caps"}
+        bounds: dict[str, Any] = {
+            field: getattr(self, field) for option, field in fields.items() if option in known
+        }
         search = make_search(algorithm, replace(setting, **bounds))
         return stop_early(search) if self.stop_early and "stop_early" in known else search
 
