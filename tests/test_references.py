@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from types import SimpleNamespace
+from zlib import crc32
 
 import numpy as np
 import pytest
 
+from mixtree.algorithms import make_search
 from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import Rows
 from mixtree.data.synthetic import synthetic
@@ -19,6 +21,7 @@ from mixtree.metrics import AUROC, LOG_LOSS, SQUARED_LOSS
 from mixtree.policies import Auto
 from mixtree.references import (
     Extra,
+    Reference,
     TimeIsUp,
     TimeLimit,
     View,
@@ -29,6 +32,7 @@ from mixtree.references import (
     references,
 )
 from mixtree.search import Trial
+from mixtree.seeds import derive_seed
 from mixtree.study import run
 from mixtree.trainer import Evaluation
 from mixtree.verdict import Difference, paired_difference, without_source
@@ -47,11 +51,12 @@ def extra_of(problem, budget=100, **options):
 def test_a_reference_is_charged_and_the_same_again(problem):
     one, two = extra_of(problem), extra_of(problem)
     rows = problem.test
-    first = one.predict("uniform+decay", rows, purpose="uniform")
-    np.testing.assert_array_equal(first, two.predict("uniform+decay", rows, purpose="uniform"))
-    assert one.spent == {"uniform": 100}
-    one.predict("uniform+decay", rows, purpose="uniform")
-    assert one.spent == {"uniform": 200}
+    first, again = (each.trained("uniform", rows, purpose="uniform") for each in (one, two))
+    assert first.name == again.name and list(first.ends) == [first.name]  # other rows choose the end
+    np.testing.assert_array_equal(first.ends[first.name], again.ends[again.name])
+    assert one.spent == {"uniform": 150}  # the last half twice
+    one.trained("uniform", rows, purpose="uniform")
+    assert one.spent == {"uniform": 300}
 
 
 def diverges(search, *args, **options):
@@ -74,7 +79,8 @@ def test_a_reference_that_diverges_is_nan_and_charged(problem, monkeypatch):
 def test_the_best_single_source_is_the_one_of_least_loss(problem):
     extra = extra_of(problem, budget=600, reference="all")
     found, notes = references(extra, View(problem.test, True), choose=LOG_LOSS)
-    assert list(found) == ["uniform", "only source-0", "validation"]  # source-0 is nine tenths of the target
+    names = [name.removesuffix("+decay") for name in found]
+    assert names == ["uniform", "only source-0", "validation"]  # source-0 is nine tenths of the target
     assert notes == ["pooled is uniform here: all sources have as many rows"]
 
 
@@ -188,12 +194,13 @@ def test_a_study_that_chose_no_step_size_leaves_the_references_theirs(problem, p
     prepared = prepare(
         problem.sources, make_options(model="linear", budget=200, steps=5, policy=policy, lr=0.1)
     )
-    before = Extra(prepared, 200, LabelScale()).predict("uniform+decay", problem.test, purpose="uniform")
+    before = Extra(prepared, 200, LabelScale()).trained("uniform", problem.test, purpose="uniform")
     result = run(prepared.search, prepared.trainer)
     assert policy == "auto" or {node.lr_scale for node in result.tree.values()} != {1.0}
     extra = Extra(prepared, 200, LabelScale())
     assert extra.rate == 1.0
-    np.testing.assert_array_equal(before, extra.predict("uniform+decay", problem.test, purpose="uniform"))
+    after = extra.trained("uniform", problem.test, purpose="uniform")
+    np.testing.assert_array_equal(before.ends[before.name], after.ends[after.name])
     assert not any(
         "step size" in note for note in references(extra, View(problem.test, True), choose=LOG_LOSS)[1]
     )
@@ -218,7 +225,7 @@ def test_references_are_trained_at_the_step_size_that_the_study_chose(steep):
     options = make_options(model="linear", budget=300, reference="all", attribution="loo", policy="auto")
     prepared = prepare(steep.sources, options, test=steep.test)
     usual = Extra(prepared, 300, LabelScale())
-    blown, _ = usual._trained("uniform+decay", steep.test, 1.0, "uniform", None)
+    blown = usual._trained("uniform", steep.test, 1.0, "uniform", None)
     result = run(prepared.search, prepared.trainer, keep_predictions=True)
     extra = Extra(prepared, 300, LabelScale())
     assert extra.rate < 1.0
@@ -228,10 +235,11 @@ def test_references_are_trained_at_the_step_size_that_the_study_chose(steep):
         notes[-1]
         == f"{', '.join(list(found)[:-1])} and {list(found)[-1]} were trained at {at}: the better one counts"
     )
-    assert extra.spent["uniform"] == extra.spent["validation"] == 300 + 150  # at the usual one it diverged
-    assert np.isfinite(found["validation"].predictions).all()  # which diverges at the usual one
-    error = np.abs(found["uniform"].predictions - steep.test.y).mean()
-    assert error < 0.2 and blown == np.inf
+    assert blown.loss == np.inf and usual.spent["uniform"] <= 150  # it ended where it diverged
+    assert extra.spent["uniform"] <= 450 + usual.spent["uniform"]
+    rivals = {name.removesuffix("+decay"): rival for name, rival in found.items()}
+    assert np.isfinite(rivals["validation"].predictions).all()  # which diverges at the usual one
+    assert np.abs(rivals["uniform"].predictions - steep.test.y).mean() < 0.2
     verdict = judge(prepared, result)
     assert verdict.sentence.startswith("Not distinguishable from uniform")
     assert any(note == notes[-1] for note in verdict.notes)
@@ -281,7 +289,7 @@ def test_a_time_limit_leaves_out_what_it_leaves_no_time_for(problem):
         ]
 
     whole, left_out = told(time_limit=3_600, reference="all", attribution="loo")
-    assert left_out == [] and "uniform" in dict(whole.differences)
+    assert left_out == [] and any(name.startswith("uniform") for name, _ in whole.differences)
     assert whole.reference_spent == told(reference="all", attribution="loo")[0].reference_spent
     short, left_out = told(time_limit=1e-6, reference="all", attribution="loo", nested=True)
     assert short.differences == () and short.reference_spent == {} and short.score is not None
@@ -305,10 +313,10 @@ def test_attribution_needs_time_for_all_its_models(problem, how, budgets):
 
 
 def test_the_best_single_source_needs_time_for_all_of_them(problem):
-    limit = TimeLimit(time.monotonic() + 20.0, 0.1)  # two budgets of 100 steps
+    limit = TimeLimit(time.monotonic() + 40.0, 0.1)  # four budgets of 100 steps; three sources take 4.5
     extra = replace(extra_of(problem, reference="all"), limit=limit)
     found, notes = references(extra, View(problem.test, True), choose=LOG_LOSS)
-    assert "uniform" in found and not any(name.startswith("only") for name in found)
+    assert [name.removesuffix("+decay") for name in found] == ["uniform", "validation"]
     assert "not compared with the best single source: the time limit leaves no time" in notes
 
 
@@ -359,13 +367,13 @@ def test_a_single_source_that_diverges_is_spoken_of(problem, monkeypatch):
     plain = Extra.trained
 
     def one_diverges(self, algorithm, rows, **options):
-        if algorithm == "only:source-0+decay":
-            return float("inf"), self.nothing(rows)
+        if algorithm == "only:source-0":
+            return Reference(algorithm, float("inf"), {algorithm: self.nothing(rows)})
         return plain(self, algorithm, rows, **options)
 
     monkeypatch.setattr(Extra, "trained", one_diverges)
     found, notes = references(extra_of(problem, reference="all"), View(problem.test, True), choose=LOG_LOSS)
-    assert "only source-0" not in found
+    assert not any("source-0" in name for name in found)
     assert "trained on source-0 alone the model diverged: no comparison with that" in notes
 
 
@@ -377,7 +385,8 @@ def test_the_best_single_source_is_chosen_by_the_same_folds(problem):
         found, _ = references(extra_of(problem, reference="all"), view, choose=LOG_LOSS)
         rival = found["the best single source"]
         assert rival.parts is not None and (parts is None or rival.parts is parts)
-        assert found["uniform"].parts is parts
+        (uniform,) = (each for name, each in found.items() if name.startswith("uniform"))
+        assert uniform.parts is parts or (parts is None and len(np.unique(uniform.parts)) == 2)
 
 
 def test_references_that_diverge_are_trained_again_with_smaller_steps(steep):
@@ -387,12 +396,14 @@ def test_references_that_diverge_are_trained_again_with_smaller_steps(steep):
     extra = Extra(prepare(steep.sources, options, test=steep.test), 300, LabelScale())
     found, notes = references(extra, View(steep.test, True), choose=SQUARED_LOSS)
     assert len(found) == 3 and all(np.isfinite(each.predictions).all() for each in found.values())
-    assert np.abs(found["uniform"].predictions - steep.test.y).mean() < 0.2
+    (uniform,) = (each for name, each in found.items() if name.startswith("uniform"))
+    assert np.abs(uniform.predictions - steep.test.y).mean() < 0.2
     assert notes[-1] == (
         "uniform, only source-0, only source-1, only source-2 and validation were trained at 0.3 × the usual "
         "step size: larger ones diverged"
     )
-    assert extra.spent["uniform"] == extra.spent["validation"] == 150 + 300
+    # It diverged in the trunk, and was trained whole at .3 ×.
+    assert all(450 < extra.spent[name] <= 150 + 450 for name in ("uniform", "validation"))
     told = attribution(extra, np.ones(3) / 3, View(steep.test, True), SQUARED_LOSS)
     assert "at 0.3 × the usual step size, since larger ones diverged" in told[0]
     assert extra.spent["attribution"] == (30 + 4 * 30) * 2 + 3 * 30 and not any(
@@ -405,5 +416,63 @@ def test_a_finite_loss_may_be_a_divergence_too(steep):
     options = make_options(model="linear", budget=40, policy="mixmatch-bisect+commit", steps=5)
     extra = Extra(prepare(steep.sources, options, test=steep.test), 40, LabelScale())
     found, notes = references(extra, View(steep.test, True), choose=SQUARED_LOSS)
-    assert extra.spent == {"uniform": 80} and "larger ones diverged" in notes[-1]
-    assert np.abs(found["uniform"].predictions).max() < 100.0
+    assert extra.spent == {"uniform": 2 * 60} and "larger ones diverged" in notes[-1]
+    ((name, rival),) = found.items()
+    assert name.startswith("uniform") and np.abs(rival.predictions).max() < 100.0
+
+
+# ------------------------------------------------------------------------------------------ the better end
+
+
+def ends_of(problem, budget, **options):
+    """The reference, and what the chains of its two names come to, with the same seeds."""
+    extra = extra_of(problem, budget, policy="mixmatch-bisect", **options)
+    reference = extra.trained("uniform", problem.test, purpose="uniform")
+    seed, setting = derive_seed(0, (crc32(b"uniform"),)), extra.prepared.setting
+    by_hand = {
+        name: run(make_search(name, setting), extra.prepared.trainer, seed=seed, init_seed=0).value
+        for name in ("uniform", "uniform+decay")
+    }
+    return reference, by_hand, extra
+
+
+def test_where_training_has_not_converged_the_reference_has_no_decayed_end(problem):
+    reference, by_hand, extra = ends_of(problem, 60, lr=0.005)
+    assert reference.name == "uniform" and extra.spent == {"uniform": 90}
+    assert reference.loss < 0.99 * by_hand["uniform+decay"]
+    # Its last half is a stage of its own: other rows are drawn than in a chain without one.
+    assert reference.loss == pytest.approx(by_hand["uniform"], rel=0.01)
+
+
+def test_where_steps_are_too_large_to_settle_the_reference_has_a_decayed_end(problem):
+    reference, by_hand, _ = ends_of(problem, 400, lr=8.0)
+    assert reference.name == "uniform+decay"
+    assert reference.loss < by_hand["uniform"]
+    assert reference.loss == pytest.approx(by_hand["uniform+decay"], rel=0.05)
+
+
+def test_the_rows_that_score_do_not_choose_the_end(problem):
+    """On the validation rows every row is predicted by the end that the other rows choose."""
+    extra, rows = extra_of(problem, 100, policy="mixmatch-bisect"), problem.sources.validation
+    reference = extra.trained("uniform", rows, purpose="uniform")
+    losses = {name: LOG_LOSS(rows.y, end) for name, end in reference.ends.items()}
+    assert set(losses) == {"uniform", "uniform+decay"}
+    assert min(losses, key=losses.get) == reference.name
+    assert losses[reference.name] == pytest.approx(reference.loss)
+    parts = np.arange(60) % 2
+    ((_, rival),) = references(extra, View(rows, False, None, parts), choose=LOG_LOSS)[0].items()
+    for part in (0, 1):
+        mine, others = parts == part, parts != part
+        chosen = min(reference.ends.values(), key=lambda end: LOG_LOSS(rows.y[others], end[others]))
+        np.testing.assert_array_equal(rival.predictions[mine], chosen[mine])
+
+
+def test_the_reference_of_auto_is_stopped_early_as_auto_is_and_of_the_paper_s_it_is_not():
+    tiny = synthetic(sources=3, rows=12, features=8, validation=200, test=50, seed=1)
+    spent = {}
+    for policy in ("auto", "mixmatch-bisect"):
+        options = make_options(model="mlp", budget=4000, policy=policy, steps=100)
+        extra = Extra(prepare(tiny.sources, options, test=tiny.test), 4000, LabelScale())
+        extra.trained("uniform", tiny.test, purpose="uniform")
+        spent[policy] = extra.spent["uniform"]
+    assert spent["auto"] < 3000 and spent["mixmatch-bisect"] == 6000

@@ -266,7 +266,8 @@ def _by_heart(case: Case, against: Mapping[str, Difference]) -> list[str]:
     rows = dict(zip((f"only {name}" for name in sources.names), sources.sizes.tolist(), strict=True))
     rows |= {VALIDATION: len(sources.validation), "the best single source": int(sources.sizes.min())}
     for name, each in against.items():
-        passes = case.budget * case.prepared.chosen.batch_size / rows.get(name, int(sources.sizes.sum()))
+        known = rows.get(name, rows.get(name.removesuffix("+decay"), int(sources.sizes.sum())))
+        passes = case.budget * case.prepared.chosen.batch_size / known
         if each.outcome == "better" and passes > MANY_PASSES:
             found.append(
                 f"{name}: trained for the whole budget, {passes:,.0f} passes over its rows, and may have "
@@ -306,7 +307,7 @@ def _same_mixture(case: Case, scored: Scored, against: Mapping[str, Difference])
         f"this model's mixture is that of {name} too, all along: what sets it apart is how it was trained, "
         "not the mixture"
         for name, each in against.items()
-        if name in same and each.outcome in ("better", "worse")
+        if {name, name.removesuffix("+decay")} & same and each.outcome in ("better", "worse")
     ]
 
 

@@ -50,6 +50,8 @@ _MANY = {
     "the same": "of {count} sources each can be left out: without one of them nothing changes",
     "not distinguishable": "of {count} sources these rows cannot show whether one makes a difference",
 }
+REFERENCE_BUDGETS = 1.5
+"""What training a reference takes: the last half of its steps is trained twice."""
 _AGAIN = 4
 """How often the model of all sources is trained, to tell what a source is worth from what a seed is."""
 TRUNK_SHARE, ARM_SHARE = 0.1, 0.1
@@ -177,7 +179,7 @@ class Extra:
         data = self.prepared.sources if sources is None else sources
         base, setting = self.prepared.options.seed, self.prepared.setting
         seed = derive_seed(base, (crc32(algorithm.encode()),))
-        unbounded = replace(setting, budget=self.budget, data=data, minimum=None, maximum=None)
+        unbounded = replace(setting, budget=self.budget, data=data, minimum=None, maximum=None, caps=None)
         plain = make_search(algorithm, unbounded)
         assert isinstance(plain, Chain)
         search = EitherEnd(
@@ -197,7 +199,7 @@ class Extra:
                 init_seed=base,
                 study=f"reference {algorithm}",
                 purpose=purpose,
-                budgets=1.5,
+                budgets=REFERENCE_BUDGETS,
             )
         except TrainingError:  # it diverged: that is its score
             self.charge(purpose, search.spent)
@@ -210,8 +212,8 @@ class Extra:
         if rows is data.validation:  # the rows that choose the end score it too: let others choose for them
             for end, told in search.ends.items():
                 if told.predictions is not None and not told.node.diverged:
-                    own = np.asarray(self.scale.back(told.predictions), dtype=np.float64)
-                    ends.setdefault(algorithm + end, own)
+                    own = np.asarray(told.predictions, dtype=np.float64)
+                    ends.setdefault(algorithm + end, self.scale.back(own))
         return Reference(name, result.value, ends)
 
     def trainer(self, sources: Sources) -> Any:
@@ -226,7 +228,7 @@ class Extra:
 
     def own_units(self, trainer: Any, state: Any, rows: Rows) -> Floats:
         """A model's predictions in the label's own units."""
-        return np.asarray(self.scale.back(trainer.predict(state, rows.x)), dtype=np.float64)
+        return self.scale.back(np.asarray(trainer.predict(state, rows.x), dtype=np.float64))
 
     def nothing(self, rows: Rows) -> Floats:
         """The predictions of a model that diverged."""
@@ -321,7 +323,7 @@ def _trained(extra: Extra, view: View, choose: Metric) -> tuple[dict[str, Rival]
 
 def _best_single(extra: Extra, view: View, choose: Metric, notes: list[str]) -> tuple[str, Rival]:
     """The best of all sources alone: chosen by validation loss, where that is not on the same rows."""
-    extra.left(len(extra.prepared.sources))
+    extra.left(REFERENCE_BUDGETS * len(extra.prepared.sources))
     tried = {
         name: extra.trained(f"only:{name}", view.rows, purpose="single sources")
         for name in extra.prepared.sources.names
@@ -353,7 +355,7 @@ def _rival(extra: Extra, view: View, choose: Metric, tried: Sequence[Reference])
 
 def _validation_by_fold(extra: Extra, rows: Rows, folds: NDArray[np.intp]) -> Floats:
     out = extra.nothing(rows)
-    extra.left(len(np.unique(folds)))
+    extra.left(REFERENCE_BUDGETS * len(np.unique(folds)))
     for fold in np.unique(folds):
         held = np.flatnonzero(folds == fold)
         kept = replace(extra.prepared.sources, validation=rows.take(np.flatnonzero(folds != fold)))

@@ -44,8 +44,8 @@ def test_fit_prints_one_object_and_writes_the_folder(tables, done, base):
         "metric", "higher_is_better", "of", "optimistic", "comparison", "expectation", "next_step",
     ]  # fmt: skip
     assert (verdict["score"]["rows"], verdict["score"]["value"]) == (60, pytest.approx(found["test_score"]))
-    assert [each["name"] for each in verdict["against"]] == ["uniform"]
-    assert verdict["reference_spent"] == {"uniform": 40}
+    assert [each["name"].removesuffix("+decay") for each in verdict["against"]] == ["uniform"]
+    assert verdict["reference_spent"] == {"uniform": 60}  # its last half twice
     assert json.loads(Path("out/verdict.json").read_text()) == verdict
     names = {"weights.safetensors", "model.json", "MODEL_CARD.md", "preprocessing", "study.db"}
     assert names <= {each.name for each in Path("out").iterdir()}
@@ -90,7 +90,7 @@ def test_the_verdict_is_printed_shown_and_on_the_card(tables, done, base):
     assert text.splitlines()[:3] == lines and text.splitlines()[3].startswith("mixture: ")
     assert verdict["sentence"] == " ".join(lines[:2])
     assert not any(note in text for note in verdict["notes"]) and "steps: " not in text
-    assert verdict["reference_spent"] == {"uniform": 40, "single sources": 120, "validation": 40}
+    assert verdict["reference_spent"] == {"uniform": 60, "single sources": 180, "validation": 60}
     shown = done("show", "out")
     assert shown.out.splitlines()[:3] == lines
     assert not any(note in shown.out for note in verdict["notes"])
@@ -115,7 +115,7 @@ def test_all_notes_are_printed_on_demand_and_nothing_twice(tables, done, base):
     answer = done("fit", *base, "--verbose", "--out", "out")
     verdict = json.loads(Path("out/verdict.json").read_text())
     assert all(f"note: {note}" in answer.out for note in verdict["notes"])
-    assert "steps: " in answer.out and "outside the budget: uniform 40 steps" in answer.out
+    assert "steps: " in answer.out and "outside the budget: uniform 60 steps" in answer.out
     warnings = [line for line in (answer.err + answer.out).splitlines() if line.startswith("warning: ")]
     assert any("paid" in line for line in warnings) and len(set(warnings)) == len(warnings)
     assert any("paid" in each for each in verdict["warnings"])
