@@ -39,6 +39,7 @@ from mixtree.metrics import (
     ABSOLUTE_LOSS,
     ACCURACY,
     AUROC,
+    F1,
     HAND_TILL,
     LOG_LOSS,
     MAE,
@@ -322,6 +323,19 @@ def hard(repetitions: int) -> Iterator[Cell]:
     for what, metric, draw in cases:
         y, pair = draw(stream("population", what))
         yield from both(metric, y, pair, what, repetitions)
+
+
+def hits(repetitions: int) -> Iterator[Cell]:
+    """F1 of few positives, near 1, and as a mean over classes."""
+    cases: list[tuple[str, Callable[[np.random.Generator], Any]]] = [
+        ("f1", lambda rng: two_scores(rng, POOL, 0.5, (0.85, 0.8), 0.8)),
+        ("f1, 10 % positives", lambda rng: two_scores(rng, POOL, 0.1, (0.95, 0.9), 0.8)),
+        ("f1 near 1", lambda rng: two_scores(rng, POOL, 0.5, (0.9999, 0.999), 0.8)),
+        ("f1, six classes", lambda rng: uneven(rng, POOL, rare=(0.05, 0.05), apart=2.0)),
+    ]
+    for what, draw in cases:
+        y, pair = draw(stream("population", what))
+        yield from both(F1, y, pair, what, repetitions)
 
 
 def tails(repetitions: int) -> Iterator[Cell]:
@@ -867,6 +881,7 @@ PARTS: dict[str, Callable[[int], Iterator[Cell]]] = {
     "multiclass": partial(scores, classes=4, metrics=(HAND_TILL,)),
     "regression": partial(scores, classes=0, metrics=(MAE, RMSE)),
     "hard": hard,
+    "hits": hits,
     "tails": tails,
     "user": user,
     "mixtures": mixtures,

@@ -174,10 +174,10 @@ def advises(problem: Problem, *, policy: str, seed: int) -> bool:
 
 def _beside_truth(verdict: Verdict, metric: Metric, y: Any, predictions: Any) -> Quoted:
     score, truth = verdict.score, metric(y, predictions)
-    if score is None or verdict.sentence.startswith("No honest score") or not np.isfinite(score.value):
+    if score is None or verdict.expectation.startswith("No honest score") or not np.isfinite(score.value):
         return Quoted(np.nan, np.nan, False, "words")
     how = "optimistic" if score.optimistic else "honest"
-    if any("its twins" in note for note in verdict.notes):
+    if verdict.of.startswith("twins"):
         how = "twins"
     return Quoted(
         metric.signed(truth) - metric.signed(score.value),

@@ -12,7 +12,7 @@ from mixtree.advice import Looks, Models, advice, looks
 from mixtree.metrics import ACCURACY, AUROC, LOG_LOSS, Metric, as_metric
 from mixtree.tree import Node
 from mixtree.verdict import expected_optimism
-from mixtree.verdict.words import number
+from mixtree.verdict.words import Advice
 
 
 def models(count: int, skill: list[float], rows: int = 200):
@@ -55,19 +55,21 @@ def test_new_bests_within_the_noise_are_not_counted():
 
 def test_a_model_that_still_improves_asks_for_budget():
     y, predictions, nodes = models(4, [0.1, 0.5, 0.8, 1.0])
-    (line,) = advice(models_of(AUROC, y, predictions, nodes), chooses=True, noise=0.0)
+    told = advice(models_of(AUROC, y, predictions, nodes), chooses=True, noise=0.0)
+    (line,) = told.notes
+    assert told.next_step.startswith("raise the budget: twice as much is expected to gain")
     assert "twice the target rows" in line and line.endswith("more budget is worth more")
     found = models_of(AUROC, y, predictions, nodes)
-    (line,) = advice(found, chooses=False, noise=1.0)
+    (line,) = advice(found, chooses=False, noise=1.0).notes
     # The noise is that of a difference on the same rows, not the score's.
     error = AUROC.paired_error(y, predictions[nodes[3].path], predictions[nodes[1].path])
     assert found.noise() == error != AUROC.standard_error(y, predictions[nodes[3].path])
-    assert "target rows" not in line and line.endswith(f"the noise is {number(error)}")
+    assert "target rows" not in line and line.endswith(f"the noise is {error:.3f}")
 
 
 def test_a_model_that_hardly_improves_is_told_so():
     y, predictions, nodes = models(4, [0.5, 0.55, 0.54, 0.55])
-    (line,) = advice(models_of(AUROC, y, predictions, nodes), chooses=False, noise=0.0)
+    (line,) = advice(models_of(AUROC, y, predictions, nodes), chooses=False, noise=0.0).notes
     assert "below the noise" in line
 
 
@@ -79,14 +81,14 @@ def test_where_nothing_is_known_of_differences_the_noise_is_the_scores():
 
     found = models_of(as_metric(mine, classes=2, higher_is_better=True), y, predictions, nodes)
     assert found.noise() is None
-    (line,) = advice(found, chooses=False, noise=1.0)
-    assert line.endswith("below the noise of 1.000")
+    (line,) = advice(found, chooses=False, noise=1.0).notes
+    assert line.endswith("below the noise (1.000)")
 
 
 @pytest.mark.parametrize("rows", [1, 8, 39])
 def test_too_few_rows_or_models_are_no_curve(rows):
     y, predictions, nodes = models(2, [0.1, 0.5], rows=rows)
-    assert advice(models_of(LOG_LOSS, y, predictions, nodes), chooses=True, noise=0.0) == ()
+    assert advice(models_of(LOG_LOSS, y, predictions, nodes), chooses=True, noise=0.0) == Advice()
 
 
 def test_a_users_metric_is_asked_for_no_more_than_is_needed():
@@ -198,7 +200,7 @@ def test_advice_leaves_models_without_finite_predictions_out():
     told = advice(Models(own, y, broken, known, nodes, choose=LOG_LOSS), chooses=True, noise=0.0)
     once = len(asked)
     assert told == advice(Models(own, y, predictions, known, nodes, choose=LOG_LOSS), chooses=True, noise=0.0)
-    assert "twice the target rows" in told[0] and len(asked) == 2 * once
+    assert "twice the target rows" in told.notes[0] and len(asked) == 2 * once
     assert once <= 6 + 2 * 8  # the nodes of the curve, and at most two models on each of eight halves
 
 
@@ -208,5 +210,5 @@ def test_where_nothing_was_chosen_nothing_was_lucky():
     fixed = Models(AUROC, y, predictions, known, nodes, choose=None)
     assert looks(fixed, nodes) == Looks(None, ())
     assert fixed.scores == pytest.approx({path: AUROC(y, each) for path, each in predictions.items()})
-    (line,) = advice(fixed, chooses=True, noise=0.0)
+    (line,) = advice(fixed, chooses=True, noise=0.0).notes
     assert "twice the budget" in line and "target rows" not in line

@@ -6,9 +6,9 @@ import pandas as pd
 import polars as pl
 import pytest
 from scipy import sparse
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from mixtree.data.synthetic import synthetic
 from mixtree.errors import DataError, InputError
-from mixtree.estimator import MixtureClassifier, MixtureRegressor
+from mixtree.estimator import MixtureClassifier, MixtureRegressor, SourceRowsWarning
 from mixtree.metrics import AbsentClassWarning
 
 
@@ -157,7 +157,7 @@ def test_a_time_limit_ends_the_study(problem):
     model = fitted(problem, time_limit=1e-6, baselines=("uniform",))
     assert sum(model.spent_.values()) < 300
     assert "time limit" in model.reason_
-    assert any("time limit" in each for each in (*model.verdict_.notes, *model.verdict_.warnings))
+    assert any("time limit" in each for each in (str(model.verdict_), *model.verdict_.warnings))
     assert np.isnan(model.baselines_["uniform"])
     whole = fitted(problem, time_limit=1e6, baselines=("uniform",))
     assert sum(whole.spent_.values()) == sum(fitted(problem).spent_.values())
@@ -172,9 +172,45 @@ def test_pipeline_and_grid_search(problem):
     pipeline = make_pipeline(MinMaxScaler(), MixtureClassifier("linear", budget=60))
     pipeline.fit(x, y, mixtureclassifier__source=source)
     assert pipeline.predict(x).shape == y.shape
-    grid = GridSearchCV(MixtureClassifier("linear", budget=60), {"lr": [0.01, 0.1]}, cv=2, n_jobs=2)
-    grid.fit(x, y, source=source)
+    grid = GridSearchCV(MixtureClassifier("linear", budget=60), {"lr": [0.01, 0.1]}, cv=2)
+    with pytest.warns(SourceRowsWarning):
+        grid.fit(x, y, source=source)
     assert grid.best_params_["lr"] in (0.01, 0.1)
+    assert grid.score(problem.test.x, problem.test.y) > 0.5  # the target's own rows: no warning
+
+
+@pytest.mark.parametrize("scoring", [None, "roc_auc"])
+@pytest.mark.parametrize("piped", [False, True])
+def test_a_cross_validation_says_that_it_scores_rows_of_the_sources(problem, scoring, piped):
+    x, y, source = flat(problem)
+    model = MixtureClassifier("linear", budget=60, reference="none")
+    rows = problem.sources.validation
+    given = {"source": source, "X_val": rows.x, "y_val": rows.y}
+    if piped:
+        model = make_pipeline(MinMaxScaler(), model)
+        given = {f"mixtureclassifier__{name}": each for name, each in given.items()}
+    with pytest.warns(SourceRowsWarning, match="rows of the sources, not of the target.*Split the target's"):
+        cross_val_score(model, x, y, cv=2, scoring=scoring, params=given)
+
+
+def test_a_cross_validation_of_one_source_or_of_the_targets_rows_is_fine(problem):
+    x, y, source = flat(problem)
+    model = MixtureClassifier("linear", budget=60, reference="none")
+    assert len(cross_val_score(model, x, y, cv=2)) == 2  # rows of one kind only
+
+    class OnTarget(ClassifierMixin, BaseEstimator):
+        """The sources stay, the target's rows are split."""
+
+        def fit(self, target, labels):
+            self.model_ = clone(model).fit(x, y, source=source, X_val=target, y_val=labels)
+            self.classes_ = self.model_.classes_
+            return self
+
+        def predict(self, target):
+            return self.model_.predict(target)
+
+    rows = problem.sources.validation
+    assert cross_val_score(OnTarget(), rows.x, rows.y, cv=2).min() > 0.5
 
 
 def test_other_models_behind_the_same_door(problem):

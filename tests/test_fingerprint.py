@@ -10,6 +10,7 @@ import scipy.sparse
 
 from mixtree.data.sources import Rows, Sources
 from mixtree.fingerprint import data_fingerprint, differences, model_key, settings
+from mixtree.identity import identity
 
 
 def sources(**changes: Any) -> Sources:
@@ -98,14 +99,14 @@ def twice(x: float) -> float:
 
 
 def test_settings_are_plain_data() -> None:
-    part = Described(a=np.float64(0.1), b=np.arange(2), c=(1, 2), d=twice, e=Described, f={"g": None})
+    part = Described(a=np.float64(0.1), b=np.arange(2), c=(1, 2), d=np.mean, e=dict, f={"g": None})
     assert settings(part) == {
         "type": "Described",
         "a": 0.1,
         "b": [0, 1],
         "c": [1, 2],
-        "d": "twice",
-        "e": "Described",
+        "d": "numpy.mean",
+        "e": "builtins.dict",
         "f": {"g": None},
     }
 
@@ -119,7 +120,8 @@ def test_settings_do_not_depend_on_the_process() -> None:
 
 def test_what_says_nothing_of_itself_is_known_by_its_name() -> None:
     assert settings(object()) == {"type": "object"}
-    assert settings(twice) == {"type": "twice"}
+    assert settings(twice) == {"type": identity(twice)}
+    assert settings(lambda x: x + 1) != settings(lambda x: x + 2)
 
 
 def test_differences_in_words() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import warnings
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -21,10 +22,12 @@ from torch import nn
 
 from mixtree.data.sources import Sources
 from mixtree.data.synthetic import synthetic
-from mixtree.errors import DataError, InputError
+from mixtree.errors import DataError, InputError, StorageError
+from mixtree.fingerprint import data_fingerprint
 from mixtree.fitting import FitOptions, as_sources, choose, fit, make_options, prepare
-from mixtree.metrics import AbsentClassWarning
+from mixtree.metrics import AbsentClassWarning, as_metric
 from mixtree.models import ModelOptions, make_trainer
+from mixtree.storage.sql import open_storage
 from mixtree.study import load, run
 
 
@@ -427,3 +430,37 @@ def test_boosting_makes_as_many_trees_as_it_does_by_default(sources):
         own = "yours" if trees == 70 else "as many as the library makes by default"
         assert f"budget {trees} trees, a step each ({own})" in chosen.notes
     assert choose(FitOptions(model="lightgbm", budget=30), sources).budget == 30
+    both = choose(FitOptions(model=LGBMClassifier(n_estimators=70), budget=30), sources)
+    assert both.budget == 30
+    assert any("the model's own 70 do not count" in note for note in both.notes)
+
+
+def test_a_study_knows_the_data_as_they_were_given(sources, tmp_path):
+    prints = set()
+    for number, options in enumerate(
+        ({}, {"policy": "uniform"}, {"policy": "importance"}, {"holdout": 0.4}, {"policy": "mixmatch-bisect"})
+    ):
+        place = tmp_path / f"{number}.db"
+        fit(sources, model="linear", budget=60, storage=place, reference="none", **options)
+        with closing(open_storage(place)) as storage:
+            prints.add(storage.load("fit").data)
+    assert prints == {data_fingerprint(sources)}  # not with folds, with weights or without the rows held out
+
+
+def test_other_rows_that_choose_are_noticed(sources, tmp_path):
+    how = {"model": "linear", "budget": 60, "reference": "none", "storage": tmp_path / "study.db"}
+    fit(sources, holdout=0.3, **how)
+    fit(sources, holdout=0.3, resume=True, **how)
+    with pytest.raises(StorageError, match="other settings .*validation was '.* rows #.*', is '.* rows #"):
+        fit(sources, holdout=0.4, resume=True, **how)
+
+
+def test_a_study_does_not_go_on_with_another_metric_to_minimise(sources, tmp_path):
+    def scored(factor):
+        return as_metric(lambda y, p: factor * np.mean((p[:, 1] - y) ** 2), classes=2, higher_is_better=False)
+
+    how = {"model": "linear", "budget": 60, "reference": "none", "storage": tmp_path / "study.db"}
+    fit(sources, metric=scored(1.0), objective="metric", **how)
+    fit(sources, metric=scored(1.0), objective="metric", resume=True, **how)
+    with pytest.raises(StorageError, match="objective.function was"):
+        fit(sources, metric=scored(2.0), objective="metric", resume=True, **how)

@@ -52,6 +52,9 @@ def test_the_json_holds_what_was_promised(few):
         "higher_is_better",
         "of",
         "optimistic",
+        "comparison",
+        "expectation",
+        "next_step",
     ]
     assert list(plain["mixture"]) == list(few.sources.names)
     names = [each["name"].removesuffix("+decay") for each in plain["against"]]
@@ -78,7 +81,8 @@ def test_a_fixed_mixture_chooses_nothing(few):
     assert verdict.queries == 0 and not verdict.score.optimistic
     itself = fit(few.sources, **QUICK, policy="uniform+decay").verdict
     assert itself.reference_spent == {}
-    assert any("that is this policy itself" in note for note in itself.notes)
+    assert itself.comparison == "Not compared with uniform: that is this policy itself."
+    assert not any("this policy itself" in note for note in itself.notes)
 
 
 @pytest.mark.parametrize("policy", ["mixmatch-bisect+commit", "auto"])
@@ -136,10 +140,12 @@ def test_a_trainer_that_only_scores(few):
 
     result = run(prepared.search, prepared.trainer)
     verdict = judge(replace(prepared, trainer=Plain()), result)
-    assert verdict.sentence == (
+    assert str(verdict).splitlines() == [
+        "Not compared with another mixture: the model has no score.",
         "No honest score of the returned model: its trainer gives a score only, no predictions that could be "
-        "scored."
-    )
+        "scored.",
+        "Next: give the trainer a predict method, so that its models can be scored and compared.",
+    ]
     assert verdict.differences == ()
 
 
@@ -194,7 +200,8 @@ def test_test_rows_of_one_class_are_answered_in_words(few):
     ones = Rows(few.test.x, np.ones_like(few.test.y))
     verdict = fit(few.sources, test=ones, **QUICK).verdict
     assert verdict.sentence.startswith("Not comparable with uniform")
-    assert "not comparable with uniform" in verdict.warnings
+    assert verdict.expectation == "No honest score of the returned model: for the same reason."
+    assert not any("not comparable" in each for each in verdict.warnings)  # it was said
 
 
 def test_two_ways_to_score_are_one_too_many(few):
@@ -208,21 +215,23 @@ def test_two_ways_to_score_are_one_too_many(few):
 
 def test_what_bounds_forbid_is_not_advised_without_saying_so():
     worse = Difference(-0.2, -0.3, -0.1, 0.001, 100, "DeLong", True)
-    told = make_verdict(AUROC, None, against={"uniform": worse}, bounded=True).notes[0]
-    assert told.endswith("prefer it to this, if your bounds on the weights allow it")
-    assert make_verdict(AUROC, None, against={"uniform": worse}).notes[0].endswith("prefer it to this")
+    score = ScoreInterval(0.8, 0.7, 0.9, 100, "t", False)
+    step = make_verdict(AUROC, score, against={"uniform": worse}, bounded=True).next_step
+    assert step == "Use uniform instead of this model, if your bounds on the weights allow it."
+    step = make_verdict(AUROC, score, against={"uniform": worse}).next_step
+    assert step == "Use uniform instead of this model."
 
 
 def test_who_beats_a_reference_that_was_trained_for_too_long_is_warned(few, monkeypatch):
     better = Difference(0.2, 0.1, 0.3, 0.001, 100, "DeLong", True)
     monkeypatch.setattr("mixtree.judging.paired_difference", lambda *args, **options: better)
     told = fit(few.sources, model="linear", budget=3_000, test=few.test).verdict.warnings
-    assert [each for each in told if "by heart" in each] == [
-        "uniform: trained for the whole budget, 250 passes over its rows, and may know them by heart; with a "
-        "smaller budget the difference may be another one"
+    assert [each for each in told if "overfitted" in each] == [
+        "uniform: trained for the whole budget, 250 passes over its rows, and may have overfitted them; with "
+        "a smaller budget the difference may be another one"
     ]
     told = fit(few.sources, model="linear", budget=300, test=few.test).verdict.warnings
-    assert not any("by heart" in each for each in told)
+    assert not any("overfitted" in each for each in told)
 
 
 def test_few_rows_of_a_class_are_a_warning():
@@ -250,12 +259,13 @@ def test_a_gain_that_is_not_the_mixtures_is_said_to_be_none_of_its(draw, uniform
         return x, (random.random(count) < 1 / (1 + np.exp(-sign * (2 * x[:, 0] + x[:, 1])))).astype(int)
 
     same = part(800, 1.0)
-    options = {"model": "linear", "budget": 800, "reference": "none", "seed": 1}
+    options = {"model": "linear", "budget": 800, "seed": 1}
     other = same if uniform else part(800, -0.3)
     result = fit({"a": same, "b": other}, part(300, -1.0), test=part(500, -1.0), **options)
     assert (max(result.weights.values()) == 0.5) is uniform
-    words = "they are uniform, so whatever is gained over uniform comes from those rows"
-    assert any(words in note for note in result.verdict.notes) is uniform
+    comparison = result.verdict.comparison
+    assert comparison.startswith("Better than uniform")
+    assert (", but not by its mixture, which is uniform too: the last " in comparison) is uniform
 
 
 def test_one_source_is_not_compared_with_itself():
@@ -263,7 +273,9 @@ def test_one_source_is_not_compared_with_itself():
         synthetic(sources=1, rows=200, validation=80, test=1).sources, model="linear", budget=60
     ).verdict
     assert not verdict.differences and not verdict.reference_spent
-    assert "not compared with uniform: there is one source, and no other mixture of it" in verdict.notes
+    assert verdict.comparison == (
+        "Not compared with uniform: there is one source, and no other mixture of it."
+    )
 
 
 def test_figures_of_an_earlier_model_are_said_to_be_its_own(few):
@@ -357,16 +369,16 @@ def test_nothing_is_claimed_where_nobody_knows_what_choosing_made_up(few):
     prepared = prepare(few.sources, make_options(**QUICK, policy="mixmatch-ch"))
     verdict = judge(prepared, run(prepared.search, prepared.trainer))
     assert verdict.differences == () and verdict.reference_spent == {}
-    assert any(each.startswith("not compared with anything: these rows chose the") for each in verdict.notes)
+    assert verdict.comparison.startswith("Not compared with another mixture: these rows chose the model")
 
 
 @pytest.mark.parametrize(
     ("metric", "classes", "words"),
     [
-        ("rmse", 0, "the mean of these rows' labels, predicted for every row: rmse"),
-        ("mae", 0, "the median of these rows' labels, predicted for every row: mae"),
-        ("accuracy", 2, "the shares of the classes of these rows' labels, predicted for every row: accuracy"),
-        ("log-loss", 2, "the shares of the classes of these rows' labels, predicted for every row: log-loss"),
+        ("rmse", 0, "(the mean, predicted for every row: rmse"),
+        ("mae", 0, "(the median, predicted for every row: mae"),
+        ("accuracy", 2, "(the shares of the classes, predicted for every row: accuracy"),
+        ("log-loss", 2, "(the shares of the classes, predicted for every row: log-loss"),
     ],
 )
 def test_a_model_that_is_no_better_than_a_constant_is_called_so(metric, classes, words):
@@ -405,9 +417,9 @@ def test_a_loss_that_is_of_a_few_rows_says_so():
     y[:2] += 300.0
     options = {"model": "linear", "budget": 300, "reference": "none"}
     told = fit(problem.sources, test=Rows(problem.test.x, y), **options).verdict.warnings
-    assert any(each.startswith("2 of the 200 rows are half of all that the rmse adds up") for each in told)
+    assert any(each.startswith("2 of the 200 rows that score are half of the rmse") for each in told)
     told = fit(problem.sources, test=problem.test, **options).verdict.warnings
-    assert not any("half of all" in each for each in told)
+    assert not any("half of the rmse" in each for each in told)
 
 
 def test_a_mixture_of_one_source_is_not_told_from_that_source_by_its_mixture(few, monkeypatch):

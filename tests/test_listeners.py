@@ -307,6 +307,18 @@ def test_a_curve_without_points_is_refused():
         Curves(100, points=0)
 
 
+@pytest.mark.parametrize("more", [(), ("target fold 1", "target fold 2")])
+def test_weights_are_called_after_the_sources(more):
+    curves = Curves(100, sources=["UA", "E V", *more])
+    own, rest = np.array([0.25, 0.75]), np.zeros(len(more))
+    first = curves.add(NodeEvaluated("s", Node((), np.array([*own, *rest]), 10, 0.5), 10, 0.5))
+    assert {name for name in first if name.startswith("mixture/")} == {"mixture/UA", "mixture/E_V"}
+    # One weight more than there are sources is the target's own rows.
+    last = curves.end(Node((0,), np.array([0.0, 0.0, *rest, 1.0]), 10, 0.4))
+    weights = {name: weight for name, weight in last.items() if name.startswith("final/mixture/")}
+    assert weights == {"final/mixture/UA": 0, "final/mixture/E_V": 0, "final/mixture/target": 1}
+
+
 # -- TensorBoard -------------------------------------------------------------------------------------------
 
 needs_tensorboard = pytest.mark.skipif(find_spec("tensorboardX") is None, reason="tensorboardX is missing")
@@ -448,6 +460,20 @@ def test_mlflow_has_one_run_per_study_with_its_curves(folder):
     for each, result in zip(stored, results, strict=True):
         assert_run(folder, each, result)
         assert each.data.params == {"study": result.study, "budget": str(result.budget), "seed": "7"}
+
+
+@needs_mlflow
+def test_mlflow_knows_the_sources_names(folder):
+    class Named(Trainer):
+        names = SOURCES
+
+    bisect = PARTITIONS["bisect"]
+    search = TreeSearch(bisect.root(3), bisect.split, budget=100, steps=10)
+    result = run(search, Named(), listeners=[MLflowListener(tracking_uri=folder)])
+    (each,) = runs(folder)
+    found = {name: weight for name, weight in each.data.metrics.items() if "final/mixture" in name}
+    names = ["final/mixture/UA", "final/mixture/B6", "final/mixture/E_V"]
+    assert found == dict(zip(names, result.mixture.tolist(), strict=True))
 
 
 @needs_mlflow

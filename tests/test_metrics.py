@@ -16,6 +16,7 @@ from mixtree.metrics import (
     ABSOLUTE_LOSS,
     ACCURACY,
     AUROC,
+    F1,
     HAND_TILL,
     LOG_LOSS,
     MAE,
@@ -35,7 +36,7 @@ from mixtree.metrics import (
     worst_source,
 )
 
-CLASSIFICATION = (LOG_LOSS, ACCURACY, AUROC, HAND_TILL)
+CLASSIFICATION = (LOG_LOSS, ACCURACY, F1, AUROC, HAND_TILL)
 REGRESSION = (SQUARED_LOSS, ABSOLUTE_LOSS, MAE, MAE_EXP, RMSE)
 
 
@@ -90,6 +91,35 @@ def test_hand_till_equals_the_mean_of_pairwise_areas_on_unbalanced_classes():
             areas.append(np.mean((ours > other) + 0.5 * (ours == other)))
     assert HAND_TILL(y, p) == pytest.approx(np.mean(areas), abs=1e-14)
     assert HAND_TILL(y, p) == pytest.approx(sk.roc_auc_score(y, p, multi_class="ovo"), abs=1e-12)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 6])
+@pytest.mark.parametrize("n", [1, 5, 60])
+def test_f1_equals_scikit_learn(classes, n):
+    rng = np.random.default_rng(n)
+    y, stack = rng.integers(0, classes, n), rng.dirichlet(np.ones(classes), (20, n))
+    average = "binary" if classes == 2 else "macro"
+    expected = [sk.f1_score(y, p.argmax(axis=1), average=average, zero_division=0.0) for p in stack]
+    assert F1.batch(y, stack) == pytest.approx(expected, abs=1e-12)
+    assert F1.contributions(y, stack).mean(axis=1) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_the_standard_error_of_f1_is_how_far_it_scatters(classes):
+    rng = np.random.default_rng(0)
+    y, (p, q) = make(classes, n=40_000, models=2, seed=1)
+    draws = [rng.integers(len(y), size=400) for _ in range(400)]
+    spread = np.std([F1(y[rows], p[rows]) for rows in draws])
+    gaps = np.std([F1(y[rows], p[rows]) - F1(y[rows], q[rows]) for rows in draws])
+    assert F1.standard_error(y[:400], p[:400]) == pytest.approx(spread, rel=0.15)
+    assert F1.paired_error(y[:400], p[:400], q[:400]) == pytest.approx(gaps, rel=0.15)
+
+
+def test_f1_without_rows_of_its_class_is_refused_before_training():
+    check_metric(F1, [0, 1, 0], 2)
+    check_metric(F1, [0, 0, 1], 3)
+    with class_names(["no", "yes"]), pytest.raises(DataError, match="scores class 'yes', and none of the 3"):
+        check_metric(F1, [0, 0, 0], 2, where="the validation rows")
 
 
 @pytest.mark.parametrize("levels", [None, 4])
@@ -358,7 +388,9 @@ def test_half_precision_probabilities_are_probabilities():
 
 def test_names_resolve_by_task():
     assert as_metric("auroc", classes=2) is AUROC
-    assert as_metric("AUROC", classes=5) is HAND_TILL
+    assert as_metric("AUROC", classes=5) is as_metric("auc", classes=5) is HAND_TILL
+    assert as_metric("auc", classes=2) is AUROC
+    assert as_metric("f1", classes=2) is as_metric("F1", classes=4) is F1
     assert as_metric("log_loss", classes=3) is as_metric("loss", classes=3) is LOG_LOSS
     assert as_metric("loss", classes=0) is SQUARED_LOSS
     assert as_metric(MAE, classes=0) is MAE

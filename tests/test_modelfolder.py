@@ -87,12 +87,15 @@ def test_the_verdict_is_a_file_and_a_section(folder):
     place, _, about = folder
     loaded = load_model(place)
     verdict = {
-        "sentence": "Not distinguishable from a|b.",
+        "sentence": "Not distinguishable from a|b. Expect auroc 0.8.",
+        "comparison": "Not distinguishable from a|b.",
+        "expectation": "Expect auroc 0.8.",
+        "next_step": "Use the model.",
         "against": [{"name": "a|b", "difference": 0.01, "low": -0.1, "high": 0.2, "p": None}],
         "queries": 3,
         "notes": ["a note"],
         "reference_spent": {"a|b": 40},
-        "warnings": ["beware"],
+        "warnings": ["few rows"],
     }
     new = {**about, "verdict": verdict, "certificate": "No mixture is better by more than 0.1."}
     files = {"arrays": loaded.trainer.save(loaded.state), "preprocessor": loaded.preprocessor}
@@ -100,9 +103,10 @@ def test_the_verdict_is_a_file_and_a_section(folder):
     assert json.loads((place / "verdict.json").read_text()) == verdict
     card = (place / "MODEL_CARD.md").read_text(encoding="utf-8")
     for words in (
-        "## Verdict\nNot distinguishable from a|b.",
+        "## Verdict\n- Not distinguishable from a|b.\n- Expect auroc 0.8.\n- Next: use the model.\n"
+        "- **Warning:** few rows\n",
         "| a\\|b | +0.0100 | −0.1000 … +0.2000 | – |",
-        "- **beware**\n- a note\n- steps trained for this verdict, outside the budget: a|b 40",
+        "\n- a note\n- steps trained for this verdict, outside the budget: a|b 40",
         "No mixture is better by more than 0.1.",
     ):
         assert words in card
@@ -130,7 +134,7 @@ def test_the_card_is_for_people(folder):
     text = (folder[0] / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert "| a\\|b | 0.250 |" in text
     assert "auroc on 10 validation rows: 0.7500" in text
-    assert "4 test rows that chose nothing: 0.5000" in text
+    assert "4 test rows: 0.5000" in text
 
 
 def test_the_card_of_a_regression_without_test_rows(folder):

@@ -78,6 +78,25 @@ def test_options_without_effect_are_refused(sources, model, options, name):
         make_trainer(model, sources, ModelOptions(**options))
 
 
+@pytest.mark.parametrize(
+    ("model", "trees"),
+    [(LGBMClassifier(n_estimators=7, num_leaves=4), 7), (LGBMClassifier(num_iterations=6), 6),
+     (XGBClassifier(n_estimators=8, max_depth=2), 8)],
+)  # fmt: skip
+def test_an_estimators_number_of_trees_is_their_number_in_all(sources, model, trees):
+    trainer = make_trainer(model, sources, ModelOptions())
+    mixture = np.full(len(sources), 1 / len(sources))
+    (state,) = trainer.train([Job(trainer.init(0), mixture, 3, seed=1)])
+    booster, classes = trainer.booster(state), sources.classes
+    rounds = booster.num_boosted_rounds() if trainer.library == "xgboost" else booster.current_iteration()
+    assert rounds == 3  # one a step
+    assert classes == 2
+    result = fit(sources, model=model, policy="uniform", reference="none", holdout=0.0)
+    assert result.budget == sum(result.spent.values()) == trees
+    assert len(trainer.booster(result.state).trees_to_dataframe()["Tree" if trainer.library == "xgboost" else
+               "tree_index"].unique()) == trees  # fmt: skip
+
+
 def test_the_step_size_reaches_the_model(sources):
     assert make_trainer("mlp", sources, ModelOptions()).lr == 0.1
     assert make_trainer("linear", sources, ModelOptions(lr=0.3)).lr == 0.3

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations
@@ -16,6 +19,7 @@ from scipy.spatial import ConvexHull
 from mixtree.errors import InputError
 from mixtree.partition import (
     PARTITIONS,
+    _principal_axes,
     bisect,
     box_root,
     delaunay,
@@ -167,6 +171,60 @@ def test_halve_polytope_volumes_add_up(sources: int, depth: int, seed: int) -> N
     for _, cell, children in walk("halve_polytope", sources, depth, seed):
         assert len(children) == 2
         assert sum(map(polytope_volume, children)) == pytest.approx(polytope_volume(cell), rel=1e-6)
+
+
+@pytest.mark.parametrize("sources", range(2, 6))
+def test_polytope_axes_at_the_simplex_are_the_coordinates(sources: int) -> None:
+    """All singular values are equal there: any basis would do, and LAPACK's depends on the processor."""
+    expected = []
+    for j in range(sources - 1):
+        # Coordinate j against the mean of those after it.
+        axis = np.r_[np.zeros(j), sources - 1 - j, -np.ones(sources - 1 - j)]
+        expected.append(axis / np.linalg.norm(axis))
+    found = _principal_axes(np.eye(sources) - 1 / sources)
+    assert found == pytest.approx(np.array(expected), abs=1e-15)
+
+
+@QUICK
+@given(st.integers(2, 5), st.integers(5, 30), SEEDS)
+def test_polytope_axes_are_principal(sources: int, rows: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    spread = rng.dirichlet(np.ones(sources), rows) * rng.choice([1.0, 1e-9])
+    spread -= spread.mean(axis=0)
+    axes = _principal_axes(spread)
+    assert axes @ axes.T == pytest.approx(np.eye(sources - 1), abs=1e-12)
+    assert axes.sum(axis=1) == pytest.approx(np.zeros(sources - 1), abs=1e-12)
+    lengths = np.linalg.norm(spread @ axes.T, axis=0)
+    assert lengths == pytest.approx(np.linalg.svd(spread)[1][: sources - 1], rel=1e-6, abs=1e-9 * lengths[0])
+    assert np.array_equal(_principal_axes(-spread[::-1]), axes), "signs are fixed, too"
+
+
+def test_polytope_cells_do_not_depend_on_the_linear_algebra_library() -> None:
+    code = """
+import hashlib, numpy
+from threadpoolctl import threadpool_info
+from mixtree.partition import halve_polytope, polytope_root
+found = hashlib.sha256()
+for sources in (2, 3, 4, 5):
+    cells = [polytope_root(sources)]
+    for height in range(5):
+        cells = [half for cell in cells[:6] for half in halve_polytope(cell, seed=height)]
+        for cell in cells:
+            found.update(cell.vertices.tobytes())
+print([each.get("architecture") for each in threadpool_info()], found.hexdigest(), sep=";")
+"""
+    # Prescott's kernels run on every x86-64 processor; Haswell's need AVX2.
+    answers = []
+    for core in ("Haswell", "Prescott"):
+        environment = {**os.environ, "OPENBLAS_CORETYPE": core}
+        run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+        if run.returncode < 0:
+            pytest.skip(f"this processor cannot run OpenBLAS as {core}: signal {-run.returncode}")
+        assert run.returncode == 0, run.stderr
+        answers.append(run.stdout.strip().split(";"))
+    if answers[0][0] == answers[1][0]:
+        pytest.skip(f"this BLAS does not look at OPENBLAS_CORETYPE: {answers[0][0]} both times")
+    assert answers[0][1] == answers[1][1]
 
 
 def test_the_volumes_of_roots_are_one() -> None:

@@ -253,7 +253,7 @@ def test_the_verdict_says_which_model_diverged(problem, monkeypatch):
     diverged = "predictions are not finite: it diverged and has no score"
     monkeypatch.setattr("mixtree.references.run", diverges)
     verdict = judge(prepared, result)
-    assert verdict.sentence.startswith(f"Not comparable with uniform: the reference's {diverged}; ")
+    assert verdict.sentence.startswith(f"Not comparable with uniform: the reference's {diverged}. ")
     assert np.isfinite(verdict.score.value)
     predictions, nothing = np.full((300, 2), 0.5), np.full((300, 2), np.nan)
     notes = {
@@ -284,7 +284,9 @@ def test_a_time_limit_leaves_out_what_it_leaves_no_time_for(problem):
     def told(**options):
         verdict = fit(problem.sources, model="linear", budget=200, **options).verdict
         words = "the time limit leaves no time"
-        return verdict, [each for each in (*verdict.notes, *verdict.warnings) if words in each]
+        return verdict, [
+            each for each in (verdict.comparison, *verdict.notes, *verdict.warnings) if words in each
+        ]
 
     whole, left_out = told(time_limit=3_600, reference="all", attribution="loo")
     assert left_out == [] and any(name.startswith("uniform") for name, _ in whole.differences)
@@ -292,7 +294,7 @@ def test_a_time_limit_leaves_out_what_it_leaves_no_time_for(problem):
     short, left_out = told(time_limit=1e-6, reference="all", attribution="loo", nested=True)
     assert short.differences == () and short.reference_spent == {} and short.score is not None
     assert [each.split(":")[0] for each in left_out] == [
-        "not compared with uniform",
+        "Not compared with uniform",
         "not compared with the best single source",
         "no attribution",
         "no nested folds",

@@ -73,28 +73,29 @@ def test_test_rows_score_and_nothing_is_held_out(enough):
 
 def test_few_rows_are_cross_fitted_and_never_quoted_alone(few):
     verdict = fit(few.sources, **QUICK).verdict
-    assert "cross-fitted on the 60 rows that also chose the model: partly optimistic" in verdict.sentence
+    assert "cross-fitted on the 60 rows that also chose the model: " in verdict.expectation
+    assert verdict.expectation.endswith("still partly optimistic.")
     assert verdict.score.optimistic
     assert any("looked at" in note and "better than it is by" in note for note in verdict.notes)
-    assert any("too few to keep some aside" in warning for warning in verdict.warnings)
 
 
 def test_a_model_of_the_targets_rows_is_not_scored_on_them(few):
     result = fit(few.sources, **QUICK, policy="fine-tune")
     verdict = result.verdict
-    assert verdict.sentence.startswith(
-        "No honest score of the returned model, which was trained on the rows that would score it; the model "
-        "before that: "
+    assert verdict.comparison.startswith("The model before it was trained on the rows that score it: not dis")
+    assert verdict.expectation.startswith(
+        "No honest score of the returned model: it was trained on the rows that would score it. Before that: "
     )
-    assert any("nested folds" in warning for warning in verdict.warnings)
+    assert "nested folds" in verdict.next_step and not any("honest" in each for each in verdict.warnings)
     before = result.tree[()]
     assert [each.weight for each in verdict.mixture.values()] == before.mixture[:3].tolist()
-    assert any("steps, which were on the target's own rows" in note for note in verdict.notes)
+    assert any("steps, on the target's own rows" in note for note in verdict.notes)
     only = fit(few.sources, **QUICK, policy="validation").verdict
-    assert only.sentence == (
-        "No honest score of the returned model: it was trained on the rows that would score it; give test "
-        "rows, a holdout or nested folds."
-    )
+    assert str(only).splitlines() == [
+        "Not compared with another mixture: the model has no score.",
+        "No honest score of the returned model: it was trained on the rows that would score it.",
+        "Next: give test rows, a holdout or nested folds for an honest score.",
+    ]
     assert only.as_dict()["score"]["value"] is None
     assert fit(few.sources, **QUICK, policy="validation", holdout=0.4).verdict.score.rows == 24
 
@@ -117,12 +118,12 @@ def test_twins_are_scored_on_rows_they_never_saw_less_what_choosing_made_up():
     y, folds = case.y, fold_rows(prepared.sources.validation, 2)
     within = np.mean([AUROC(y[rows], prepared.search.unseen[rows]) for rows in folds])
     assert verdict.score.value <= within + 1e-12
-    words = "cross-fitted on the 80 rows that also trained the model, of models that saw half of them and may"
-    assert words in verdict.sentence and "partly optimistic" in verdict.sentence
-    (note,) = [note for note in verdict.notes if "its twins, each trained on one half" in note]
+    words = "from twins of the model, each trained on half of the 80 rows and scored on the other half"
+    assert words in verdict.expectation
+    (note,) = [note for note in verdict.notes if "made the twins better" in note]
     gain = case.gained
     assert gain is not None and gain > 0.0
-    assert f"half of the rows made them better by {number(gain)}, so all" in note
+    assert f"half of the rows made the twins better by {number(gain)}, so all" in note
     # All rows may teach more than half of them did: the interval reaches further to that side.
     plain = _by_twins(replace(case, result=replace(result, predictions={})), ())
     assert plain is not None and plain.further == 0.0
@@ -134,7 +135,7 @@ def test_a_chain_is_scored_as_it_ended(few):
     result = fit(few.sources, **QUICK, policy="mmd+decay", reference="none")
     y = few.sources.validation.y
     assert result.verdict.score.value == pytest.approx(AUROC(y, result.predictions[result.node.path]))
-    assert "choosing again on half of them shows nothing to correct" in result.verdict.sentence
+    assert result.verdict.expectation.endswith("partly optimistic, though nothing was found to correct.")
 
 
 def test_nested_intervals_are_wider_than_the_rows_alone_make_them(few):
@@ -151,11 +152,12 @@ def test_nested_intervals_are_wider_than_the_rows_alone_make_them(few):
 
 def test_nested_folds_score_a_model_of_the_targets_rows(few):
     verdict = fit(few.sources, **QUICK, policy="fine-tune", nested=True, reference="all").verdict
-    assert "on 60 rows that chose nothing" in verdict.sentence
+    words = "measured on 60 rows by fits like this one, none of which saw the rows it was scored on."
+    assert verdict.expectation.endswith(words)
     assert verdict.reference_spent["nested folds"] == 5 * 120
     assert verdict.reference_spent["validation"] == 5 * 180  # the last half of each twice
     assert [name for name, _ in verdict.differences][-1] == "validation"
-    assert any("choosing with 80% of the rows" in note for note in verdict.notes)
+    assert any("the interval is 25% wider than the rows alone" in note for note in verdict.notes)
 
 
 @pytest.mark.parametrize("policy", ["auto", "validation"])
@@ -239,8 +241,7 @@ def test_twins_of_a_regression_have_wider_intervals():
     problem = synthetic(classes=0, hull="outside", rows=600, validation=100, test=1, seed=1)
     result = fit(problem.sources, model="linear", budget=1000, reference="none")
     assert result.node.phase == "target"
-    note = next(each for each in result.verdict.notes if "its twins" in each)
-    assert "its interval, and those of differences, are 75% wider" in note
+    assert any("the intervals are 75% wider" in each for each in result.verdict.notes)
     assert result.verdict.score.low >= 0.0
 
 

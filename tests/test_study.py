@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from math import inf, nan
 from typing import Any
@@ -10,16 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mixtree.algorithms import Setting, make_search
+from mixtree.algorithms import Setting, make_search, training_sources
 from mixtree.baselines import fixed, uniform, validation
-from mixtree.data.sources import Sources
+from mixtree.data.sources import TARGET, Sources
 from mixtree.errors import InputError, TrainingError
 from mixtree.events import Event, NodeDiverged, NodeEvaluated, RoundAsked, StudyFinished, StudyStarted
 from mixtree.metrics import as_metric
 from mixtree.partition import PARTITIONS
 from mixtree.search import TreeSearch, Trial
-from mixtree.study import Result, run
+from mixtree.storage.sql import open_storage
+from mixtree.study import Result, load, run
 from mixtree.trainer import Evaluation, Job
+from mixtree.trainers.mlp import MlpTrainer
 from mixtree.trainers.reference import ReferenceTrainer
 from mixtree.tree import Node, Path
 
@@ -354,6 +357,34 @@ def test_the_targets_rows_are_a_baseline_of_their_own(decay: bool) -> None:
 
 
 # ------------------------------------------------------------------------------------------ misuse
+
+
+def test_a_stored_study_knows_its_notes_and_the_rows_of_its_sources(tmp_path: Any) -> None:
+    sources = flights_like()
+    setting = Setting(sources.names, sources.sizes, 200, 10, data=sources)
+    trainer = MlpTrainer(training_sources("auto", setting), hidden=())
+    result = run(make_search("auto", setting), trainer, storage=tmp_path / "s.db")
+    assert result.notes
+    assert load(tmp_path / "s.db", "study").notes == result.notes
+    with closing(open_storage(tmp_path / "s.db")) as storage:
+        sizes = storage.load("study").sizes
+    # Folds of the target's rows are no sources; the rows themselves may be.
+    own = dict(zip(sources.names, sources.sizes.tolist(), strict=True))
+    assert sizes == {**own, TARGET: len(sources.validation)}
+
+
+def test_a_study_of_an_older_version_learns_the_rows_of_its_sources(tmp_path: Any) -> None:
+    sources, file = flights_like(), tmp_path / "s.db"
+
+    def go(**options: Any) -> None:
+        run(uniform(len(sources), budget=20), ReferenceTrainer(sources), storage=file, **options)
+
+    go()
+    with closing(open_storage(file)) as storage:
+        known = storage.load("study").sizes
+        storage.update("study", sizes={})
+        go(resume=True)
+        assert storage.load("study").sizes == known != {}
 
 
 def test_what_is_no_search_or_trainer() -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mixtree.metrics import Metric
 from mixtree.tree import Node, Path
-from mixtree.verdict import ladder, rows_or_budget
+from mixtree.verdict import Advice, ladder, rows_or_budget
 from mixtree.verdict.choosing import (
     Chooser,
     all_finite,
@@ -157,7 +157,7 @@ def looks(models: Models, nodes: Sequence[Node]) -> Looks:
     """Expected optimism of the best node's score, and how many new bests were more than noise."""
     if models.choose is None:
         return Looks(None, ())
-    made_up = models.optimism
+    selection_bias = models.optimism
     notes: tuple[str, ...] = ()
     finite = [node for node in nodes if isfinite(node.value)]
     if len(finite) > 1 and any(isfinite(node.standard_error) for node in finite):
@@ -166,10 +166,10 @@ def looks(models: Models, nodes: Sequence[Node]) -> Looks:
             f"new bests that beat the old one by more than its standard error: {len(climbed) - 1} of "
             f"{len(finite) - 1} nodes after the first",
         )
-    return Looks(made_up if isfinite(made_up) else None, notes)
+    return Looks(selection_bias if isfinite(selection_bias) else None, notes)
 
 
-def advice(models: Models, *, chooses: bool, noise: float) -> tuple[str, ...]:
+def advice(models: Models, *, chooses: bool, noise: float) -> Advice:
     """Whether more target rows or more budget promises more, by extrapolation.
 
     Rows, if choosing is all that they do (``chooses``): the score of what a quarter and a half of them

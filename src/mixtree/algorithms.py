@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from mixtree import baselines
@@ -176,6 +177,21 @@ def _data(setting: Setting, name: str) -> Sources:
     return setting.data
 
 
+def options_of(algorithm: str) -> frozenset[str]:
+    """The options of a fit that not every algorithm knows, and this one does.
+
+    >>> sorted(options_of("auto"))
+    ['max_passes', 'use_target_rows']
+    """
+    name, _ = _split(algorithm)
+    if algorithm == "auto":
+        return frozenset({"use_target_rows", "max_passes"})
+    if name not in MIXMATCH:
+        return frozenset(() if algorithm in PEERS else {"max_passes"})
+    caps = {"maximum", "max_passes"} if name == "mixmatch-ch" else set[str]()
+    return frozenset({"nu", "rho", "optimism", "returns", "minimum", "stop_early"} | caps)
+
+
 def known_algorithms(names: Sequence[str]) -> list[str]:
     """All ids for sources of these names."""
     mixing = [
@@ -193,12 +209,27 @@ def known_algorithms(names: Sequence[str]) -> list[str]:
 
 def _tree_search(partition: str, setting: Setting, *, commit: bool) -> TreeSearch:
     partitioning = PARTITIONS[partition]
-    root = partitioning.root(len(setting.names), minimum=setting.minimum, maximum=setting.maximum)
+    root = partitioning.root(len(setting.names), minimum=setting.minimum, maximum=_maximum(setting))
     options: dict[str, Any] = {"commit": COMMIT_SHARE if commit else 0.0, **setting.options}
     options["segments"] = setting.segments
     return TreeSearch(
         root, partitioning.split, budget=setting.budget, steps=setting.steps, seed=setting.seed, **options
     )
+
+
+def _maximum(setting: Setting) -> list[float] | None:
+    """The greatest weights: those that were given, and those that the limit of passes allows."""
+    given, caps = setting.maximum, setting.caps
+    if caps is None:
+        return None if given is None else list(given)
+    most = caps[: len(setting.names)]
+    if most.sum() < 1.0 - 1e-12:
+        raise InputError(
+            f"so few passes over the sources' rows are {int(most.sum() * setting.budget):,} steps, and the "
+            f"budget is {setting.budget:,}: lower the budget, or allow more passes"
+        )
+    most = np.minimum(1.0, most / min(1.0, float(most.sum())))  # they may fit exactly, but for rounding
+    return [float(each) for each in (most if given is None else np.minimum(most, given))]
 
 
 def _unknown(algorithm: str, setting: Setting) -> InputError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,11 +24,10 @@ from mixtree.algorithms import make_search, training_sources
 from mixtree.data.columns import refuse_row_numbers
 from mixtree.data.copies import without_copies
 from mixtree.data.frames import as_frame, is_missing
-from mixtree.data.labelscale import LabelScale
 from mixtree.data.preprocessing import Preprocessor
 from mixtree.data.sources import Rows, Sources, in_order
 from mixtree.errors import DataError, InputError
-from mixtree.fitting import FitOptions, Prepared, prepare
+from mixtree.fitting import FitOptions, Prepared, metric_of, prepare, scaled
 from mixtree.judging import judged
 from mixtree.loop import FINISHED
 from mixtree.metrics import Metric, class_names
@@ -35,6 +36,11 @@ from mixtree.references import TimeIsUp, TimeLimit
 from mixtree.study import opened, run
 from mixtree.tree import Tree
 from mixtree.verdict import no_verdict
+
+
+class SourceRowsWarning(UserWarning):
+    """A cross-validation scores rows of the sources, and not of the target."""
+
 
 ONLY = "all"
 """The name of the source when the user names none."""
@@ -115,6 +121,8 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         X, labels = self._read(X, y)
         if source is not None:
             _refuse_missing(source, "source", "say where each row comes from")
+        if (source is not None or X_val is not None) and _in_cross_validation():
+            warnings.warn(_SOURCE_ROWS, SourceRowsWarning, stacklevel=2)
         groups = np.full(len(labels), ONLY) if source is None else np.asarray(source).astype(str)
         if groups.shape != (len(labels),):
             raise DataError(
@@ -163,6 +171,8 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             class_weight=self._class_weights(),
         )
         sources, _, copies = without_copies(sources, None)
+        metric = metric_of(options, sources.classes)  # in the label's own units
+        sources, options, self._scale = scaled(sources, options)
         with class_names(self._class_names()):
             prepared = prepare(sources, options)  # warns of classes that the validation rows lack
         baselines: Any = self.baselines
@@ -171,9 +181,9 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         for name in self.baselines or ():  # one that nobody knows fails here, before any training
             make_search(name, prepared.setting)
         with class_names(self._class_names(), told=True):
-            self._run(prepared, copies, stand_in=stand_in)
+            self._run(prepared, metric, copies, stand_in=stand_in)
 
-    def _run(self, prepared: Prepared, copies: tuple[str, ...], *, stand_in: bool) -> None:
+    def _run(self, prepared: Prepared, metric: Metric, copies: tuple[str, ...], *, stand_in: bool) -> None:
         seed, sources = prepared.options.seed, prepared.given
         started = time.monotonic()
         with opened(self.storage, kept=prepared.keep_predictions) as place:
@@ -188,16 +198,17 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
                 workers=self.workers,
                 time_limit=self.time_limit,
                 keep_predictions=prepared.keep_predictions,
+                data=prepared.given,
             )
             limit = TimeLimit.after(result, started, self.time_limit)
-            result = judged(
-                prepared, result, scale=self._label_scale(), storage=place, limit=limit, warnings=copies
-            )
+            how: dict[str, Any] = {"metric": metric, "scale": self._scale, "storage": place}
+            result = judged(prepared, result, **how, limit=limit, warnings=copies)
         trainer: Any = prepared.trainer
-        metric, validation = prepared.chosen.metric, prepared.sources.validation
+        validation = prepared.sources.validation
         self.mixture_ = result.weights
         self.metric_ = metric.name
-        self.best_score_ = self._score(metric, validation, trainer.predict(result.state, validation.x))
+        predictions = trainer.predict(result.state, validation.x)
+        self.best_score_ = float(prepared.chosen.metric(validation.y, predictions))
         self.tree_ = result.tree
         self.spent_ = result.spent
         self.reason_ = result.reason
@@ -234,12 +245,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         if result.reason != FINISHED:
             return float("nan")
         predictions = trainer.predict(result.state, sources.validation.x)
-        return self._score(prepared.chosen.metric, sources.validation, predictions)
-
-    def _score(self, metric: Metric, rows: Rows, predictions: NDArray[Any]) -> float:
-        """In the label's own units."""
-        scale = self._label_scale()
-        return float(metric(scale.back(rows.y), scale.back(predictions)))
+        return float(prepared.chosen.metric(sources.validation.y, predictions))
 
     # -- data ---------------------------------------------------------------------------------------------
 
@@ -364,9 +370,6 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     def _class_count(self) -> int:
         return len(self._class_names())
 
-    def _label_scale(self) -> LabelScale:
-        return LabelScale()
-
     def _single_label(self, labels: NDArray[Any]) -> Any:
         return None
 
@@ -430,7 +433,9 @@ class MixtureClassifier(ClassifierMixin, _MixtureEstimator):  # type: ignore[mis
         self.spent_, self.chosen_, self.metric_ = {}, (), "none"
         self.reason_ = "there is one class only"
         self.verdict_ = no_verdict(
-            "none", "there is one class only: nothing was learnt, nothing can be scored"
+            "none",
+            "there is one class only: nothing was learnt, nothing can be scored",
+            next_step="add rows of another class",
         )
         return self
 
@@ -440,20 +445,38 @@ class MixtureRegressor(RegressorMixin, _MixtureEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Predictions in the units of y."""
-        return self._scores(X) * self._spread + self._centre
-
-    def _label_scale(self) -> LabelScale:
-        return LabelScale(self._centre, self._spread)
+        return np.asarray(self._scale.back(self._scores(X)))
 
     def _encode_labels(self, y: NDArray[Any]) -> NDArray[Any]:
-        numbers = np.asarray(y, dtype=np.float64)
-        # Step sizes suit targets of size 1; predictions are scaled back.
-        self._centre, self._spread = float(numbers.mean()), float(numbers.std()) or 1.0
-        return self._encode(numbers)
+        return self._encode(y)
 
     def _encode(self, y: NDArray[Any]) -> NDArray[Any]:
-        encoded: NDArray[Any] = (np.asarray(y, dtype=np.float64) - self._centre) / self._spread
-        return encoded
+        return np.asarray(y, dtype=np.float64)
+
+
+_SOURCE_ROWS = (
+    "this fit is a part of a cross-validation, whose held-out rows are rows of the sources, not of the "
+    "target: its scores do not say how well the target is predicted. Split the target's rows instead (fit "
+    "with some of them as X_val and y_val, score the others), or read verdict_ of one fit (nested=True "
+    "scores all of them)"
+)
+
+
+def _in_cross_validation() -> bool:
+    """Whether scikit-learn splits the rows that fit was given.
+
+    Nothing else says so: a clone may just as well be fitted by hand. Only this package's and scikit-learn's
+    functions are looked through: who calls fit in an estimator of their own knows what is split.
+    """
+    frame = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__")).split(".")[0] in _BETWEEN:
+        if frame.f_globals["__name__"] == "sklearn.model_selection._validation":
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+_BETWEEN = ("mixtree", "sklearn", "contextlib")
 
 
 def _is_table(X: Any) -> bool:

@@ -16,6 +16,8 @@ class StudyStarted:
     study: str
     budget: int
     spent: int = 0
+    sources: tuple[str, ...] = ()
+    """Their names, in the order of a mixture's weights; empty where the trainer gives none."""
 
 
 @value

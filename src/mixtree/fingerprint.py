@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
 from mixtree.data.sources import Rows, Sources
+from mixtree.identity import ADDRESS, identity
 
 
 def data_fingerprint(sources: Sources) -> str:
@@ -19,6 +20,13 @@ def data_fingerprint(sources: Sources) -> str:
     for part in (*sources.rows, sources.validation):
         _add(total, part)
     return total.hexdigest()
+
+
+def rows_fingerprint(part: Rows) -> str:
+    """How many rows, and a short text that changes with any of them."""
+    total = blake2b(digest_size=6)
+    _add(total, part)
+    return f"{len(part):,} rows #{total.hexdigest()}"
 
 
 def _add(total: blake2b, part: Rows) -> None:
@@ -38,10 +46,10 @@ def settings(part: Any) -> dict[str, Any]:
     """What a search, trainer or objective says of its own settings; its name where it says nothing."""
     describe = getattr(part, "describe", None)
     told = describe() if describe is not None else {}
-    name = getattr(part, "__qualname__", type(part).__qualname__)
+    name = identity(part) if describe is None and callable(part) else type(part).__qualname__
     # Through JSON and back: what is compared later is what the database gives back. An object without a text
     # of its own shows its address, which is another one in every process.
-    text = re.sub(r" at 0x[0-9a-fA-F]+", "", json.dumps({"type": name, **told}, default=_plain))
+    text = ADDRESS.sub("", json.dumps({"type": name, **told}, default=_plain))
     plain: dict[str, Any] = json.loads(text)
     return plain
 
@@ -49,7 +57,7 @@ def settings(part: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    return getattr(value, "__qualname__", None) or str(value)
+    return identity(value) if callable(value) else str(value)
 
 
 def model_key(*parts: Any) -> str:
@@ -57,7 +65,9 @@ def model_key(*parts: Any) -> str:
     return blake2b(json.dumps(parts).encode(), digest_size=8).hexdigest()
 
 
-def differences(then: dict[str, Any], now: dict[str, Any], *, within: str = "") -> list[str]:
+def differences(
+    then: dict[str, Any], now: dict[str, Any], *, within: str = "", leave_out: Sequence[str] = ()
+) -> list[str]:
     """Which settings differ, in words.
 
     >>> differences({"lr": 0.1, "seed": 1}, {"lr": 0.2, "seed": 1})
@@ -65,6 +75,8 @@ def differences(then: dict[str, Any], now: dict[str, Any], *, within: str = "") 
     """
     found = []
     for key in dict.fromkeys([*then, *now]):
+        if key in leave_out:
+            continue
         old, new = then.get(key), now.get(key)
         if isinstance(old, dict) and isinstance(new, dict):
             found += differences(old, new, within=f"{within}{key}.")

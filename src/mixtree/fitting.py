@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 from mixtree.algorithms import Setting, make_search, training_sources
 from mixtree.data.columns import refuse_row_numbers
 from mixtree.data.copies import without_copies
+from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import MOST_CLASSES, TEST, Rows, Sources, columns_of, rows_from
 from mixtree.errors import DataError, InputError
 from mixtree.events import Listener
-from mixtree.metrics import Metric, as_metric, check_metric, class_names, default_metric
-from mixtree.models import TREES, ModelOptions, Predictor, make_trainer, usual_budget
+from mixtree.identity import identity
+from mixtree.metrics import NAMES, Metric, as_metric, check_metric, class_names, default_metric
+from mixtree.models import TREES, ModelOptions, Predictor, make_trainer, own_trees, usual_budget
 from mixtree.policies import AutoOptions
 from mixtree.search import SEGMENTS, Search
 from mixtree.seeds import check_seed
@@ -102,6 +104,7 @@ class Chosen:
     metric: Metric
     notes: tuple[str, ...]
     """What was chosen for the user, in words."""
+    warnings: tuple[str, ...] = ()
 
 
 def choose(options: FitOptions, sources: Sources) -> Chosen:
@@ -113,7 +116,7 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
     if options.lr is not None and not isinstance(options.lr, int | float):
         raise InputError(f"the step size must be a number; got {options.lr!r}")
     check_seed(options.seed)
-    rows, notes = int(sources.sizes.sum()), []
+    rows, notes, warnings = int(sources.sizes.sum()), [], tuple[str, ...]()
     batch_size = options.batch_size or int(min(50, max(1, rows // 10)))
     per = batch_size if options.unit == "samples" else 1
     budget = options.budget and math.ceil(options.budget / per)
@@ -133,10 +136,13 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
             why = f"at most 20,000, {passes:.2g} passes over {rows:,} rows; --budget for more"
         notes.append(f"budget {budget:,} steps of {batch_size} rows ({why})")
     elif (passes := budget * batch_size / rows) > MANY_PASSES and options.max_passes is None:
-        notes.append(
-            f"the budget is {passes:,.0f} passes over all {rows:,} rows: a model may end up knowing them by "
-            "heart (--max-passes limits it)"
+        warnings = (
+            f"the budget is {passes:,.0f} passes over all {rows:,} rows: more than a model can use; it may "
+            "overfit them (--max-passes limits it)",
         )
+    asked = own_trees(options.model)
+    if asked and asked != budget:
+        notes.append(f"the budget is {budget:,} trees in all: the model's own {asked:,} do not count")
     steps = options.steps and math.ceil(options.steps / per)
     if not steps:
         steps = max(1, budget // 30)
@@ -151,12 +157,26 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
     if not options.metric:
         notes.append(f"metric {metric.name}")
     check_metric(metric, sources.validation.y, sources.classes)
-    return Chosen(budget, steps, batch_size, metric, tuple(notes))
+    return Chosen(budget, steps, batch_size, metric, tuple(notes), warnings)
 
 
 def metric_of(options: FitOptions, classes: int) -> Metric:
     """The metric that was asked for, or the usual one."""
     return as_metric(options.metric, classes=classes) if options.metric else default_metric(classes)
+
+
+def scaled(
+    sources: Sources, options: FitOptions, scale: LabelScale | None = None
+) -> tuple[Sources, FitOptions, LabelScale]:
+    """A regression's labels at size 1, and its metric in the label's own units; a classification as it is.
+
+    Every door that scales labels does it here, so that all of them minimise the same. ``scale`` is that of a
+    model to start from.
+    """
+    scale = LabelScale.of(sources) if scale is None else scale
+    if sources.classes:
+        return sources, options, scale
+    return scale.sources(sources), replace(options, metric=scale.metric(metric_of(options, 0))), scale
 
 
 def fit(
@@ -216,6 +236,7 @@ def fit(
             time_limit=time_limit,
             listeners=listeners,
             keep_predictions=prepared.keep_predictions,
+            data=prepared.given,
         )
         limit = TimeLimit.after(result, started, time_limit)
         result = judged(prepared, result, storage=place, listeners=listeners, limit=limit, warnings=told)
@@ -398,16 +419,8 @@ def make_setting(sources: Sources, options: FitOptions, chosen: Chosen) -> Setti
     names = ("nu", "rho", "optimism", "returns", "width")
     tree = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     least = _bounds(options.minimum, sources, "minimum", 0.0)
-    searched = (options.policy or DEFAULT_POLICY).startswith("mixmatch")
-    most = (
-        _maximum(sources, options, chosen) if searched else _bounds(options.maximum, sources, "maximum", 1.0)
-    )
-    caps = None
-    if options.max_passes is not None and not searched:
-        rows = np.append(sources.sizes, len(sources.validation))
-        caps = np.minimum(
-            1.0, _checked_passes(options.max_passes) * rows / (chosen.budget * chosen.batch_size)
-        )
+    most = _bounds(options.maximum, sources, "maximum", 1.0)
+    caps = _caps_of(sources, options, chosen)
     for name, low, high in zip(sources.names, least or [], most or [], strict=False):
         if low > high:
             raise InputError(f"the minimum weight of {name!r} is {low:g}, above its maximum of {high:g}")
@@ -456,7 +469,8 @@ class MetricObjective:
 
     def describe(self) -> dict[str, Any]:
         """The metric; the rows are part of the data's fingerprint."""
-        return {"metric": self.metric.name}
+        own = {} if self.metric.name in NAMES else {"function": identity(self.metric.values)}
+        return {"metric": self.metric.name, **own}
 
 
 def as_sources(
@@ -504,28 +518,15 @@ def as_rows(part: tuple[Any, Any] | Rows, sources: Sources, columns: Sequence[An
     return Sources((TEST,), (rows,), sources.validation, sources.classes).rows[0]
 
 
-def _maximum(sources: Sources, options: FitOptions, chosen: Chosen) -> list[float] | None:
-    bounds, passes = _bounds(options.maximum, sources, "maximum", 1.0), options.max_passes
+def _caps_of(sources: Sources, options: FitOptions, chosen: Chosen) -> NDArray[np.float64] | None:
+    """The most that a model may read of each source, the target's rows last, as shares of the budget."""
+    passes = options.max_passes
     if passes is None:
-        return bounds
-    passes = _checked_passes(passes)
-    drawn = chosen.budget * chosen.batch_size
-    caps = [min(1.0, passes * int(size) / drawn) for size in sources.sizes]
-    if passes * int(sources.sizes.sum()) < drawn * (1.0 - 1e-12):
-        most = int(passes * int(sources.sizes.sum()) // chosen.batch_size)
-        raise InputError(
-            f"at most {passes:g} passes over the sources' {int(sources.sizes.sum()):,} rows are {most:,} "
-            f"steps of {chosen.batch_size} rows, and the budget is {chosen.budget:,}: lower the budget, or "
-            "allow more passes"
-        )
-    caps = [min(1.0, cap / min(1.0, sum(caps))) for cap in caps]  # they may fit exactly, but for rounding
-    return caps if bounds is None else [min(pair) for pair in zip(bounds, caps, strict=True)]
-
-
-def _checked_passes(passes: float) -> float:
+        return None
     if not (math.isfinite(passes) and passes > 0):
         raise InputError(f"max_passes must be a finite number above 0; got {passes:g}")
-    return passes
+    rows = np.append(sources.sizes, len(sources.validation))
+    return np.minimum(1.0, passes * rows / (chosen.budget * chosen.batch_size))
 
 
 def _bounds(given: Mapping[str, float], sources: Sources, name: str, default: float) -> list[float] | None:

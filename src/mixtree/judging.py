@@ -6,7 +6,8 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
+from itertools import accumulate
+from math import isclose, isfinite
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,8 @@ from mixtree.errors import StudyInterrupted
 from mixtree.estimate.hull import HullTest
 from mixtree.events import Listener
 from mixtree.fitting import MANY_PASSES, Prepared
-from mixtree.metrics import LOG_LOSS, Metric
-from mixtree.policies import TARGET_PHASES
+from mixtree.metrics import LOG_LOSS, Metric, row_losses
+from mixtree.policies import TARGET_PHASES, settled_rate
 from mixtree.references import Extra, TimeLimit, attribution, references
 from mixtree.scoring import Case, Scored, constants, scored_by_rows
 from mixtree.simplex import Mixture
@@ -37,6 +38,7 @@ from mixtree.verdict import (
     paired_difference,
 )
 from mixtree.verdict.intervals import FEW, is_area, is_error, is_share
+from mixtree.verdict.mixture import listed
 from mixtree.verdict.target import about_target
 from mixtree.verdict.words import VALIDATION, number
 
@@ -46,6 +48,8 @@ _RARE = 10  # rows of a class below which a score deserves a warning
 _UNIFORM = 0.02  # weights nearer to 1/K than this are shown as the same
 _ALL = 0.98  # a weight from which a mixture is one source
 _LONG = 0.5  # of the budget: a model that was trained for less is another one for that alone
+_SURELY, _WORTH = 2.0, 0.01
+"""Standard errors, and the share of the loss, by which it must have fallen to be called still falling."""
 _FEW_OF = 16  # one in so many rows being half of a loss is few: squares of normal errors take one in eight
 
 
@@ -67,7 +71,7 @@ def judged(
     """
     try:
         verdict = judge(prepared, result, metric=metric, scale=scale, listeners=listeners, limit=limit)
-        verdict = replace(verdict, warnings=(*warnings, *verdict.warnings))
+        verdict = replace(verdict, warnings=(*warnings, *prepared.chosen.warnings, *verdict.warnings))
     except StudyInterrupted as error:
         where = getattr(storage, "where", None)
         how = f": go on with it ({shlex.join(['mixtree', 'resume', where, result.study])})" if where else ""
@@ -94,13 +98,13 @@ def judge(
     case = Case(prepared, result, metric or prepared.chosen.metric, scale or LabelScale())
     extra = Extra(prepared, case.budget, case.scale, listeners, limit)
     scored, models = scored_by_rows(case, extra), _models(case)
-    notes, against = list(scored.notes), dict[str, Difference]()
+    notes, against, uncompared = list(scored.notes), dict[str, Difference](), ""
     if scored.mine is not None:
-        made_up = scored.made_up(models.optimism)
-        if isfinite(made_up) or not np.isfinite(scored.mine).all():
+        bias, left_out = scored.selection_bias(models.optimism), list[str]()
+        if isfinite(bias) or not np.isfinite(scored.mine).all():
             others, left_out = references(extra, scored.view, choose=case.choose)
             y = case.scale.back(scored.view.rows.y)
-            how: dict[str, Any] = {"made_up": made_up if isfinite(made_up) else 0.0, "wider": scored.wider}
+            how: dict[str, Any] = {"made_up": bias if isfinite(bias) else 0.0, "wider": scored.wider}
             how["further"] = scored.further
             against = {
                 name: paired_difference(
@@ -108,14 +112,17 @@ def judge(
                 )
                 for name, rival in others.items()
             }
-            notes += left_out
         elif prepared.options.reference != "none":
-            notes.append(
-                "not compared with anything: these rows chose the model, and by how much that flatters it is "
-                "not known; give test rows or a holdout"
-            )
+            left_out = [
+                "not compared with another mixture: these rows chose the model, and by how much that "
+                "flatters it is not known"
+            ]
+        notes += left_out
+        uncompared = left_out[0] if left_out else ""
         notes += attribution(extra, case.mixed.mixture, scored.view, case.metric)
-    return _concluded(case, extra, scored, models, against, notes)
+    elif prepared.options.reference != "none":
+        uncompared = "not compared with another mixture: the model has no score"
+    return _concluded(case, extra, scored, models, against, notes, uncompared=uncompared)
 
 
 @one_thread()
@@ -132,11 +139,18 @@ def _concluded(
     models: Models,
     against: Mapping[str, Difference],
     notes: Sequence[str],
+    *,
+    uncompared: str,
 ) -> Verdict:
     """What is left to say once everything is trained."""
     hull, mixture = _mixture(case)
     options, result = case.prepared.options, case.result
-    told = looks(models, list(case.choices.values()))
+    seen = looks(models, list(case.choices.values()))
+    found = advice(models, chooses=len(case.clean) == len(result.tree), noise=scored.noise)
+    improving, raise_budget = _still_improving(case)
+    alike = getattr(case.prepared.search, "equally_good", ())
+    if len(alike) > 1:
+        seen = replace(seen, notes=(*seen.notes, f"equally good in the race: {listed(list(alike))}"))
     honest = isinstance(scored.score, ScoreInterval) and not scored.score.optimistic
     return make_verdict(
         case.metric,
@@ -150,15 +164,15 @@ def _concluded(
         bounded=bool(options.minimum or options.maximum or options.max_passes),
         queries=len(result.tree) if case.chooses else 0,
         chosen_on=_chosen_on(models, case) if honest else None,
-        optimism=told.optimism,
-        advice=advice(models, chooses=len(case.clean) == len(result.tree), noise=scored.noise),
-        notes=[*notes, *told.notes],
+        optimism=seen.optimism,
+        advice=found.notes,
+        notes=[*([improving] if improving else []), *notes, *seen.notes],
         instead=scored.instead,
         of=scored.of,
         reference_spent=extra.spent,
         warnings=[
             *scored.warnings,
-            *_warned(scored.score, against),
+            *_few_rows(scored.score),
             *_same_mixture(case, scored, against),
             *_by_heart(case, against),
             *_rare(scored, case),
@@ -166,7 +180,11 @@ def _concluded(
             *_by_few(case, scored),
             *_by_chance(case, scored, against),
         ],
-        beside=_beside_constant(case, scored),
+        baseline_note=_as_good_as_constant(case, scored),
+        cause=_cause(case, against),
+        uncompared=uncompared,
+        needed=scored.needed,
+        next_step=raise_budget or found.next_step,
     )
 
 
@@ -182,28 +200,80 @@ def _chosen_on(models: Models, case: Case) -> ScoreInterval | None:
     return ScoreInterval(value, np.nan, np.nan, len(case.y), "none", True)
 
 
-def _warned(score: ScoreInterval | CrossFit | None, against: Mapping[str, Difference]) -> list[str]:
-    told = []
-    if score is not None and score.rows < FEW:
-        told.append(f"only {score.rows} rows score: no interval's 95 % is to be relied on")
-    told += [f"not comparable with {name}" for name, each in against.items() if each.outcome == "unknown"]
-    return told
+def _cause(case: Case, against: Mapping[str, Difference]) -> str:
+    """What a gain over the main reference comes from, where that has the same mixture."""
+    uniform = _is_uniform(case.mixed.mixture, len(case.prepared.given))
+    if not uniform or not next(iter(against), "").startswith("uniform"):
+        return ""
+    last = _last_steps(case)
+    if not last:
+        return ""
+    were = "was" if last == 1 else "were"
+    own = f"the last {_steps(last)} {were} on the target's own rows"
+    return f"but not by its mixture, which is uniform too: {own}"
+
+
+def _last_steps(case: Case) -> int:
+    """How many steps on the target's own rows ended the training of the returned model."""
+    tree = case.result.tree
+    return sum(node.steps for node in tree.lineage(case.result.node.path)) - sum(
+        node.steps for node in case.lineage
+    )
+
+
+def _still_improving(case: Case) -> tuple[str, str]:
+    """That the loss was surely still falling at the end of the budget, and what to do then; else nothing.
+
+    By the last tenth of the budget or more that was trained at the full step size: a decayed end lowers the
+    loss of a model that has nothing more to learn too.
+    """
+    rate = settled_rate(case.lineage)
+    sums = accumulate(node.steps for node in case.lineage)
+    totals = dict(zip((node.path for node in case.lineage), sums, strict=True))
+    full = [
+        node for node in case.lineage if isclose(node.lr_scale, rate) and node.path in case.clean_predictions
+    ]
+    before = [node for node in full if totals[node.path] + 0.1 * case.budget <= totals[full[-1].path]]
+    if not before or totals[full[-1].path] < _LONG * case.budget or case.result.unspent > 0:
+        return "", ""
+    y, classes = case.y, case.prepared.sources.classes
+    then, now = (row_losses(y, case.clean_predictions[node.path], classes) for node in (before[-1], full[-1]))
+    gains, steps = then - now, totals[full[-1].path] - totals[before[-1].path]
+    gain = float(gains.mean())
+    error = float(gains.std(ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else 0.0
+    if not (gain > _SURELY * error > 0.0 and gain > _WORTH * float(now.mean())):
+        return "", ""
+    note = (
+        f"still improving at the end of the budget: over {steps:,} steps near its end the validation loss "
+        f"fell by {number(gain)}"
+    )
+    return note, f"raise the budget to {2 * case.budget:,} steps: the model is still improving"
+
+
+def _steps(count: int) -> str:
+    return "step" if count == 1 else f"{count:,} steps"
+
+
+def _few_rows(score: ScoreInterval | CrossFit | None) -> list[str]:
+    if score is None or score.rows >= FEW:
+        return []
+    return [f"only {score.rows} rows score: intervals of so few are not to be relied on"]
 
 
 def _by_heart(case: Case, against: Mapping[str, Difference]) -> list[str]:
     """A reference that was trained for too long is no feat to beat."""
-    sources, told = case.prepared.sources, []
+    sources, found = case.prepared.sources, []
     rows = dict(zip((f"only {name}" for name in sources.names), sources.sizes.tolist(), strict=True))
     rows |= {VALIDATION: len(sources.validation), "the best single source": int(sources.sizes.min())}
     for name, each in against.items():
         known = rows.get(name, rows.get(name.removesuffix("+decay"), int(sources.sizes.sum())))
         passes = case.budget * case.prepared.chosen.batch_size / known
         if each.outcome == "better" and passes > MANY_PASSES:
-            told.append(
-                f"{name}: trained for the whole budget, {passes:,.0f} passes over its rows, and may know "
-                "them by heart; with a smaller budget the difference may be another one"
+            found.append(
+                f"{name}: trained for the whole budget, {passes:,.0f} passes over its rows, and may have "
+                "overfitted them; with a smaller budget the difference may be another one"
             )
-    return told
+    return found
 
 
 def _rare(scored: Scored, case: Case) -> list[str]:
@@ -216,12 +286,11 @@ def _rare(scored: Scored, case: Case) -> list[str]:
     by_class = case.metric.by_class or case.metric.contributions in (None, LOG_LOSS.contributions)
     if least >= _RARE or (counts > 0).sum() < 2 or not by_class:  # else it hangs on all rows alike
         return []
-    hang = (
-        "is of the rarest class: much hangs on it"
-        if least == 1
-        else "are of the rarest class: much hangs on them"
-    )
-    return [f"only {least} of the {len(rows)} rows that score {hang}"]
+    are, them = ("is", "it") if least == 1 else ("are", "them")
+    return [
+        f"only {least} of the {len(rows)} rows that score {are} of the rarest class: the score depends "
+        f"heavily on {them}"
+    ]
 
 
 def _same_mixture(case: Case, scored: Scored, against: Mapping[str, Difference]) -> list[str]:
@@ -233,7 +302,7 @@ def _same_mixture(case: Case, scored: Scored, against: Mapping[str, Difference])
     weights = np.array([node.mixture[:count] for node in case.lineage]).min(axis=0)
     same = {f"only {name}" for name, weight in zip(names, weights.tolist(), strict=True) if weight > _ALL}
     if all(_is_uniform(node.mixture, count) for node in case.lineage):
-        same.add("uniform")
+        same |= {name for name in against if name.startswith("uniform")}
     return [
         f"this model's mixture is that of {name} too, all along: what sets it apart is how it was trained, "
         "not the mixture"
@@ -264,8 +333,8 @@ def _by_few(case: Case, scored: Scored) -> list[str]:
         return []
     are = "is" if half == 1 else "are"
     return [
-        f"{half} of the {len(losses):,} rows {are} half of all that the {case.metric.name} adds up: rows "
-        "like these that were not seen decide, and no interval knows of them"
+        f"{half} of the {len(losses):,} rows that score {are} half of the {case.metric.name}: the interval "
+        "cannot account for more rows like these"
     ]
 
 
@@ -274,18 +343,19 @@ def _by_chance(case: Case, scored: Scored, against: Mapping[str, Difference]) ->
     metric, score = case.metric, scored.score
     if score is None or not is_area(metric) or not isfinite(score.value) or score.low > 0.5:
         return []
+    model = "the model before its last steps" if scored.instead else "the model"
     how = "ranks worse than chance" if score.high < 0.5 else "may be no better than chance"
     if case.prepared.policy.startswith(VALIDATION):
-        return [f"the model {how} (0.5)"]
+        return [f"{model} {how} (0.5)"]
     asks = case.prepared.options.reference != "all" and (scored.view.apart or scored.view.folds is not None)
-    rest = " (reference all tells)" if asks and VALIDATION not in against else ""
+    rest = " (reference 'all' shows it)" if asks and VALIDATION not in against else ""
     return [
-        f"the model {how} (0.5): if training on the target's own rows alone is better, the sources do not "
+        f"{model} {how} (0.5): if training on the target's own rows alone is better, the sources do not "
         f"help{rest}"
     ]
 
 
-def _beside_constant(case: Case, scored: Scored) -> str:
+def _as_good_as_constant(case: Case, scored: Scored) -> str:
     """Whether one prediction for all rows would do as well: the classes' shares, a middle of the labels."""
     metric, score, y = case.metric, scored.score, case.scale.back(scored.view.rows.y)
     if score is None or not isfinite(score.value) or len(y) < FEW or is_area(metric):
@@ -298,8 +368,7 @@ def _beside_constant(case: Case, scored: Scored) -> str:
     if metric.signed(score.value) < metric.signed(scores[best]):
         return ""
     return (
-        f"no better than a constant ({best} of these rows' labels, predicted for every row: "
-        f"{metric.name} {number(scores[best])})"
+        f"no better than a constant ({best}, predicted for every row: {metric.name} {number(scores[best])})"
     )
 
 
@@ -320,17 +389,13 @@ def _mixture(case: Case) -> tuple[HullTest, MixtureUncertainty]:
         standard_errors=[node.standard_error for node in nodes],
         explained=hull.inside,
     )
-    last = sum(node.steps for node in case.result.tree.lineage(case.result.node.path)) - sum(
-        node.steps for node in case.lineage
-    )
+    last = _last_steps(case)
     if case.lineage and last:
-        note = f"the weights are those before the last {last} steps, which were on the target's own rows"
-        if _is_uniform(case.mixed.mixture, count):
-            note += "; they are uniform, so whatever is gained over uniform comes from those rows"
+        note = f"the weights are those before the last {_steps(last)}, on the target's own rows"
         found = replace(found, notes=(*found.notes, note))
     own = float(case.mixed.mixture[count:].sum())
     if own > 0.0:
-        note = f"the target's own rows have weight {own:.2f} in the mixture, the sources what is left"
+        note = f"the target's own rows have weight {own:.2f} in the mixture"
         found = replace(found, notes=(*found.notes, note))
     return hull, found
 

@@ -13,7 +13,7 @@ from math import inf, isfinite
 from typing import Any, Generic, Literal
 
 from mixtree.asked import Checked, source_names
-from mixtree.data.sources import Sources
+from mixtree.data.sources import FOLD, TARGET, Sources
 from mixtree.errors import (
     CheckpointError,
     MixtreeError,
@@ -33,9 +33,9 @@ from mixtree.events import (
     Warned,
 )
 from mixtree.executors.base import Done, Executor, Runner, SerialExecutor, Task
-from mixtree.fingerprint import data_fingerprint, model_key, settings
+from mixtree.fingerprint import data_fingerprint, model_key, rows_fingerprint, settings
 from mixtree.interrupts import Interrupts
-from mixtree.past import Past, refuse_changes
+from mixtree.past import CHOOSES, Past, refuse_changes
 from mixtree.search import STEP_SIZE, Search, Trial, as_node, is_built_in
 from mixtree.states import States, Upkeep
 from mixtree.storage.base import NodeStatus, Outcome, Storage, StudyRecord
@@ -77,7 +77,9 @@ class Loop(Generic[State]):
         limits: Limits,
         objective: Objective | None,
         listeners: Sequence[Listener],
+        data: Sources | None = None,
     ) -> None:
+        self.given: Any = getattr(trainer, "sources", None) if data is None else data
         self.search, self.trainer, self.storage, self.record = search, trainer, storage, record
         self.limits, self.objective, self.listeners = limits, objective, listeners
         # The built-in searches keep a tree themselves, of the same nodes in the same order.
@@ -106,9 +108,9 @@ class Loop(Generic[State]):
 
     def create(self, *, resume: bool) -> bool:
         """Make the study's row, unless it is there to be resumed; whether it is a new one."""
-        given = getattr(self.trainer, "sources", None)
-        sources = given if isinstance(given, Sources) else None
-        config = {
+        sources = self.given if isinstance(self.given, Sources) else None
+        mine = getattr(self.trainer, "sources", None)
+        config: dict[str, Any] = {
             "sources": list(source_names(self.trainer)),
             "search": settings(self.search),
             "trainer": settings(self.trainer),
@@ -118,7 +120,9 @@ class Loop(Generic[State]):
         # Reading all rows takes a moment, which a study that nobody can resume need not spend.
         lasting = getattr(self.storage, "lasting", True)
         data = data_fingerprint(sources) if sources is not None and lasting else ""
-        self.record = replace(self.record, config=config, data=data)
+        if data and isinstance(mine, Sources) and mine.validation is not self.given.validation:
+            config[CHOOSES] = rows_fingerprint(mine.validation)  # others are held out
+        self.record = replace(self.record, config=config, data=data, sizes=_sizes(sources))
         if resume and self.record.name in [each.name for each in self.storage.studies()]:
             return False
         self._prepare(None)
@@ -140,7 +144,9 @@ class Loop(Generic[State]):
         self._note("resumed", "the study goes on")
         self._raised = budget > then.budget or then.status == "raising"
         status = "raising" if self._raised else "running"
-        self.storage.update(name, status=status, budget=budget, data=self.record.data, best=None)
+        now = self.record
+        changes = {"budget": budget, "data": now.data, "config": now.config, "sizes": now.sizes}
+        self.storage.update(name, status=status, best=None, **changes)
 
     def _prepare(self, engine: str | None) -> None:
         self._started = time.monotonic()  # choosing an engine counts towards the time limit
@@ -184,7 +190,8 @@ class Loop(Generic[State]):
         if self._raised:
             self.storage.update(name, status="running")
             self._raised = False
-        self._emit(StudyStarted(name, self.record.budget, self.spent))
+        sources = tuple(self.record.config["sources"])
+        self._emit(StudyStarted(name, self.record.budget, self.spent, sources))
         with Interrupts() as interrupts:
             reason, left = self._rounds_until_done(self._started, interrupts)
         if self._recomputed >= _TOLD_AGAIN:
@@ -192,7 +199,8 @@ class Loop(Generic[State]):
         best = self._best()
         rule = str(getattr(self.search, "rule", "best"))
         status = "finished" if reason == FINISHED else "stopped"
-        self.storage.update(name, status=status, best=best.path, rule=rule)
+        notes = tuple(map(str, getattr(self.search, "notes", ())))
+        self.storage.update(name, status=status, best=best.path, rule=rule, notes=notes)
         if self.limits.keep == "best" and reason == FINISHED:
             self.states.keep_only([best.path])
         else:
@@ -477,6 +485,14 @@ ON_TARGET = (
     "the search trains on the target's own validation rows (one weight more than there are sources): values "
     "on those rows no longer say how good such a model is"
 )
+
+
+def _sizes(sources: Sources | None) -> dict[str, int]:
+    if sources is None:
+        return {}
+    own = {name: len(rows) for name, rows in zip(sources.names, sources.rows, strict=True)}
+    given = {name: rows for name, rows in own.items() if not name.startswith(FOLD)}
+    return {**given, TARGET: len(sources.validation)}
 
 
 def _step_size(trainer: Any) -> str:

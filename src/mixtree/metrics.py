@@ -1,4 +1,4 @@
-"""Scores of predictions: losses, accuracy, AUROC, Hand–Till, MAE …, for one model or a round of models.
+"""Scores of predictions: losses, accuracy, F1, AUROC, Hand–Till, MAE …, for one model or a round of models.
 
 Predictions are class probabilities (n, classes) for a classification and (n,) numbers for a regression;
 a round of M models stacks them along a first axis. A model with a NaN or infinite prediction scores NaN.
@@ -249,7 +249,7 @@ def as_metric(
 
     A callable says its direction by ``higher_is_better`` here or by an attribute of that name.
 
-    >>> as_metric("auroc", classes=2).name, as_metric("auroc", classes=4).name
+    >>> as_metric("auroc", classes=2).name, as_metric("auc", classes=4).name
     ('auroc', 'hand-till')
     """
     if isinstance(metric, Metric):
@@ -278,6 +278,11 @@ def check_metric(metric: Metric, y: ArrayLike, classes: int, *, where: str = "th
     labels = np.asarray(y)
     rng = np.random.default_rng(0)
     made_up = rng.dirichlet(np.ones(classes), len(labels)) if classes else rng.permutation(labels)
+    if metric is F1 and classes == 2 and not np.any(labels == 1):
+        raise DataError(
+            f"{where}: metric 'f1' scores class {_called(np.array([1]))}, and none of the {len(labels)} rows "
+            "is of it: add some, or choose 'log-loss' or 'accuracy'"
+        )
     try:
         metric(labels, made_up)
     except InputError as error:
@@ -356,6 +361,7 @@ def _task(classes: int) -> str:
 
 def _by_name(name: str, classes: int) -> Metric:
     plain = name.lower().replace("_", "-")
+    plain = _ALIASES.get(plain, plain)
     named = _NAMED[_task(classes)]
     if plain == "auroc" and classes > 2:
         return HAND_TILL
@@ -380,6 +386,40 @@ def _log_rows(y: Array, stack: Array) -> Floats:
 
 def _correct_rows(y: Array, stack: Array) -> Floats:
     return np.asarray(stack.argmax(axis=2) == y, dtype=np.float64)
+
+
+def f1_parts(y: Array, stack: Array) -> tuple[Array, Floats, Floats, Floats]:
+    """What is predicted (M, n); by model and class: its F1, 2·hits + misses + false alarms, and its share.
+
+    A class that is neither there nor predicted has no share.
+    """
+    models, classes, predicted = stack.shape[0], stack.shape[2], stack.argmax(axis=2)
+    places = predicted + classes * np.arange(models)[:, None]
+
+    def counts(chosen: Array) -> Floats:
+        return np.bincount(chosen, minlength=models * classes).reshape(models, classes).astype(np.float64)
+
+    size = counts(places.ravel()) + np.bincount(y, minlength=classes)
+    scores = np.divide(2.0 * counts(places[predicted == y]), size, out=np.zeros_like(size), where=size > 0)
+    counted = size > 0
+    if classes == 2:
+        counted[:] = [False, True]
+    return predicted, scores, size, counted / counted.sum(axis=1, keepdims=True)
+
+
+def _f1_values(y: Array, stack: Array) -> Floats:
+    _, scores, _, shares = f1_parts(y, stack)
+    return np.asarray((scores * shares).sum(axis=1))
+
+
+def _f1_terms(y: Array, stack: Array) -> Floats:
+    """By how much a row more of its kind moves the score: 2·hits over hits + misses + false alarms."""
+    predicted, scores, size, shares = f1_parts(y, stack)
+    weight = np.divide(shares, size, out=np.zeros_like(size), where=size > 0)
+    drag, truth = weight * scores, np.broadcast_to(y, predicted.shape)
+    moved = 2.0 * (predicted == truth) * np.take_along_axis(weight, truth, axis=1)
+    moved -= np.take_along_axis(drag, predicted, axis=1) + np.take_along_axis(drag, truth, axis=1)
+    return np.asarray((scores * shares).sum(axis=1, keepdims=True) + len(y) * moved)
 
 
 def _squared_rows(y: Array, stack: Array) -> Floats:
@@ -498,6 +538,11 @@ def _hand_till_terms(y: Array, stack: Array) -> Floats:
 
 LOG_LOSS = _mean("log-loss", False, _log_rows, "classification")
 ACCURACY = _mean("accuracy", True, _correct_rows, "classification")
+F1 = Metric("f1", True, _f1_values, "classification", _f1_terms)
+"""Of two classes the F1 of class 1, the last in their order; of more the mean over all classes (macro).
+
+The most probable class counts as the prediction. It is scikit-learn's ``f1_score``, 0 where nothing is found.
+"""
 AUROC = Metric("auroc", True, _auroc_values, "classification", _auroc_terms, by_class=True)
 HAND_TILL = Metric("hand-till", True, _hand_till_values, "classification", _hand_till_terms, by_class=True)
 _AREAS = (AUROC, HAND_TILL)
@@ -508,8 +553,11 @@ MAE_EXP = mae_in_units(np.exp, name="mae-exp")
 RMSE = Metric("rmse", False, _rmse, "regression", _rmse_terms)
 
 _NAMED: dict[str, dict[str, Metric]] = {
-    "classification": {metric.name: metric for metric in (LOG_LOSS, ACCURACY, AUROC, HAND_TILL)}
+    "classification": {metric.name: metric for metric in (LOG_LOSS, ACCURACY, F1, AUROC, HAND_TILL)}
     | {"loss": LOG_LOSS},
     "regression": {metric.name: metric for metric in (SQUARED_LOSS, ABSOLUTE_LOSS, MAE, MAE_EXP, RMSE)}
     | {"loss": SQUARED_LOSS},
 }
+_ALIASES = {"auc": "auroc"}
+NAMES = frozenset(name for named in _NAMED.values() for name in named)
+"""Of all metrics that have one; other metrics are a user's."""

@@ -22,7 +22,7 @@ from mixtree.data.preprocessing import Preprocessor
 from mixtree.data.sources import TARGET, Sources
 from mixtree.errors import InputError, StorageError
 from mixtree.models import ModelOptions, make_trainer
-from mixtree.verdict.words import difference_heading, p_words, table_cell
+from mixtree.verdict.words import difference_heading, table_row, three_lines
 
 FORMAT = 1
 _NEEDED = {"format", "model", "sources", "classes"}
@@ -148,13 +148,14 @@ def model_card(about: Mapping[str, Any]) -> str:
     """A page about the model for people."""
     weights = "\n".join(f"| {_cell(name)} | {weight:.3f} |" for name, weight in about["mixture"].items())
     spent = ", ".join(f"{phase} {steps}" for phase, steps in about["spent"].items())
-    task, rows = "regression" if about["classes"] is None else "classification", about["rows"]
+    task = "regression" if about["classes"] is None else "classification"
     lines = [
         f"# {about['label']}: a model for a target unlike its sources",
         "",
         f"Predicts `{about['label']}` ({task}) with "
         f"the model family `{about['model']['name']}`, trained by `{about['policy']}` "
         f"(mixtree {about['versions']['mixtree']}).",
+        *_answer(about),
         "",
         "## The mixture it was trained on",
         "| source | weight |",
@@ -164,15 +165,10 @@ def model_card(about: Mapping[str, Any]) -> str:
         *(f"- {note}" for note in about.get("decided", ())),
         "",
         "## How good it is",
-        f"- {about['metric']} on {rows['validation']} validation rows: {_number(about['val_score'])}. "
-        f"{_what_they_did(about)}",
+        *(_verdict_lines(about) if about["verdict"] else _scores(about)),
     ]
-    if about["test_score"] is not None:
-        lines.append(
-            f"- {about['metric']} on {about['rows']['test']} test rows that chose nothing: "
-            f"{_number(about['test_score'])}."
-        )
-    lines += _verdict_lines(about)
+    if about.get("certificate"):
+        lines += ["", "## How much better another mixture could be", about["certificate"]]
     lines += [
         "",
         "## How it was made",
@@ -190,36 +186,40 @@ def model_card(about: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _what_they_did(about: Mapping[str, Any]) -> str:
+def _scores(about: Mapping[str, Any]) -> list[str]:
+    """Without a verdict."""
+    worth = "These rows chose the mixture, so this number is optimistic."
     if about["mixture"].get(TARGET) or about.get("trained_on_target"):
-        return "The model was also trained on these rows, so this number says nothing."
-    if about["verdict"] and not about["verdict"]["queries"]:
-        return "These rows chose nothing."
-    return "These rows chose the mixture, so this number is optimistic."
+        worth = "The model was also trained on these rows, so this number says nothing."
+    metric, rows = about["metric"], about["rows"]
+    lines = [f"- {metric} on {rows['validation']} validation rows: {_number(about['val_score'])}. {worth}"]
+    if about["test_score"] is not None:
+        lines.append(f"- {metric} on {rows['test']} test rows: {_number(about['test_score'])}.")
+    return lines
+
+
+def _answer(about: Mapping[str, Any]) -> list[str]:
+    verdict = about["verdict"]
+    if not verdict:
+        return []
+    warnings = (f"- **Warning:** {' '.join(each.split())}" for each in verdict["warnings"])
+    return ["", "## Verdict", *(f"- {line}" for line in three_lines(verdict)), *warnings]
 
 
 def _verdict_lines(about: Mapping[str, Any]) -> list[str]:
-    verdict, lines = about["verdict"], []
-    if verdict:
-        lines += ["", "## Verdict", verdict["sentence"]]
-        if verdict["against"]:
-            lines += [
-                "",
-                f"| {about['metric']} against | {difference_heading(verdict)} | 95 % interval | p |",
-                "| --- " * 4 + "|",
-            ]
-            lines += [
-                f"| {_cell(each['name'])} | {table_cell(each['difference'])} | {table_cell(each['low'])} … "
-                f"{table_cell(each['high'])} | {p_words(each['p'])} |"
-                for each in verdict["against"]
-            ]
-        told = [f"**{each}**" for each in verdict["warnings"]] + verdict["notes"]
-        spent = ", ".join(f"{name} {steps}" for name, steps in verdict["reference_spent"].items())
-        told += [f"steps trained for this verdict, outside the budget: {spent}"] if spent else []
-        lines += ["", *(f"- {' '.join(each.split())}" for each in told)] if told else []
-    if about.get("certificate"):
-        lines += ["", "## How much better another mixture could be", about["certificate"]]
-    return lines
+    """What stands behind the verdict."""
+    verdict, lines = about["verdict"], list[str]()
+    if verdict["against"]:
+        lines += [
+            f"| {about['metric']} against | {difference_heading(verdict)} | 95 % interval | p |",
+            "| --- " * 4 + "|",
+            *(f"| {' | '.join([_cell(each['name']), *table_row(each)])} |" for each in verdict["against"]),
+            "",
+        ]
+    notes = list(verdict["notes"])
+    spent = ", ".join(f"{name} {steps}" for name, steps in verdict["reference_spent"].items())
+    notes += [f"steps trained for this verdict, outside the budget: {spent}"] if spent else []
+    return [*lines, *(f"- {' '.join(each.split())}" for each in notes)]
 
 
 def _cell(name: str) -> str:

@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 from mixtree.data.sources import Sources, in_order
 from mixtree.errors import InputError
 from mixtree.trainer import Trainer
+from mixtree.trainers.boosting import ROUNDS
 from mixtree.trainers.rows import balanced_weights
 
 NAMES = ("mlp", "linear", "lightgbm", "xgboost", "sklearn:NAME")
@@ -41,8 +42,16 @@ def usual_budget(model: Any) -> int | None:
         return TREES if model in ("lightgbm", "xgboost") else None
     if type(model).__module__.split(".")[0] not in ("lightgbm", "xgboost"):
         return None
-    given: int | None = model.get_params().get("n_estimators")
-    return given or TREES
+    return own_trees(model) or TREES
+
+
+def own_trees(model: Any) -> int | None:
+    """How many trees a boosting estimator is to have in all; None where its user has not said."""
+    if isinstance(model, str) or type(model).__module__.split(".")[0] not in ("lightgbm", "xgboost"):
+        return None
+    given = _changed(model)
+    found: int | None = next((given[name] for name in ROUNDS if given.get(name) is not None), None)
+    return found
 
 
 class Predictor:
@@ -160,7 +169,8 @@ def _boosting(library: str, sources: Sources, options: ModelOptions, params: dic
 
     _refuse(options, "boosting models", "init", "class_weight")
     kind = LightGBMTrainer if library == "lightgbm" else XGBoostTrainer
-    params = {name: value for name, value in params.items() if value is not None}
+    # How many trees there are is the study's budget, a step each.
+    params = {name: value for name, value in params.items() if value is not None and name not in ROUNDS}
     own = params.pop("learning_rate", DEFAULT_LR[library])
     return kind(sources, params, learning_rate=own if options.lr is None else options.lr)
 

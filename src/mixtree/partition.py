@@ -5,6 +5,7 @@ A cell that cannot be cut any more in floating point has no children; the search
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -35,6 +36,9 @@ _TIE = 1e-9
 _POLYTOPE_SOURCES = 5
 # Minima (or maxima) that sum to 1 but for rounding leave one mixture, not a simplex of a few rounding errors.
 _ROUNDING = 1e-12
+# Jacobi: two columns count as orthogonal at this cosine; a few sweeps get there.
+_ORTHOGONAL = 1e-15
+_SWEEPS = 40
 
 
 @cache
@@ -173,11 +177,12 @@ def halve_polytope(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
     dimension = vertices.shape[1] - 1
     if dimension == 0:
         return ()
-    centre = vertices.mean(axis=0)
-    _, _, axes = np.linalg.svd(vertices - centre, full_matrices=False)
-    plane = axes[:dimension]
-    normal = plane[np.random.Generator(np.random.PCG64(seed)).integers(dimension)]
-    side = (vertices - centre) @ normal
+    spread = vertices - vertices.mean(axis=0)
+    plane = _principal_axes(spread)
+    pick = np.random.Generator(np.random.PCG64(seed)).integers(dimension)
+    side = _along(spread, plane[pick : pick + 1])[:, 0]
+    # A vertex on the cut is a vertex of both halves, whatever rounding makes of its zero.
+    side[np.abs(side) <= _ROUNDING * np.abs(side).max()] = 0.0
     if not (side.min() < 0 < side.max()):
         return ()
     halves = []
@@ -187,6 +192,82 @@ def halve_polytope(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
             return ()
         halves.append(PolytopeCell(half))
     return halves
+
+
+def _principal_axes(spread: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Orthonormal directions (rows) of the hyperplane Σα = 0, by how far the centred vertices spread.
+
+    They are fixed by the vertices alone, bit for bit on every machine. Where singular values are equal (at
+    the simplex all of them are) any basis of their span would do, and the linear algebra library's would
+    depend on the processor: here it is the coordinates' axes, made orthogonal one after the other inside that
+    span. That fixes signs, too. One-sided Jacobi rotations in plain arithmetic need neither BLAS nor LAPACK.
+    """
+    count = spread.shape[1]
+    # Helmert's basis of the hyperplane: (1, −1, 0, …), (1, 1, −2, 0, …), …
+    axes = []
+    for ones in range(1, count):
+        scale = math.sqrt(ones * (ones + 1))
+        axes.append([1 / scale] * ones + [-ones / scale] + [0.0] * (count - ones - 1))
+    columns = _along(spread, np.array(axes)).T.tolist()
+    for _ in range(_SWEEPS):
+        turned = False
+        for i, j in combinations(range(count - 1), 2):
+            one, two, both = (_dot(columns[a], columns[b]) for a, b in ((i, i), (j, j), (i, j)))
+            if abs(both) <= _ORTHOGONAL * math.sqrt(one * two):
+                continue
+            turned = True
+            ratio = (two - one) / (2 * both)
+            tangent = math.copysign(1.0, ratio) / (abs(ratio) + math.sqrt(1 + ratio * ratio))
+            for lists in (columns, axes):
+                lists[i], lists[j] = _turned(lists[i], lists[j], tangent)
+        if not turned:
+            break
+    lengths = [math.sqrt(_dot(column, column)) for column in columns]
+    order = sorted(range(count - 1), key=lambda i: -lengths[i])
+    canonical: list[list[float]] = []
+    first = 0
+    for last in range(1, count):
+        if last < count - 1 and lengths[order[last]] >= lengths[order[last - 1]] * (1 - _TIE):
+            continue
+        canonical += _canonical([axes[i] for i in order[first:last]])
+        first = last
+    return np.array(canonical)
+
+
+def _turned(one: list[float], two: list[float], tangent: float) -> tuple[list[float], list[float]]:
+    cosine = 1 / math.sqrt(1 + tangent * tangent)
+    sine = cosine * tangent
+    return (
+        [cosine * a - sine * b for a, b in zip(one, two, strict=True)],
+        [sine * a + cosine * b for a, b in zip(one, two, strict=True)],
+    )
+
+
+def _canonical(span: list[list[float]]) -> list[list[float]]:
+    """The basis of a span that does not depend on the one it is given by."""
+    found: list[list[float]] = []
+    for j in range(len(span[0])):
+        # What is left of coordinate j's axis in the span, beside what was found.
+        part = [
+            math.fsum([*(v[j] * v[i] for v in span), *(-q[j] * q[i] for q in found)])
+            for i in range(len(span[0]))
+        ]
+        size = math.sqrt(_dot(part, part))
+        # Some coordinate has at least √(1/K) while one is missing: what is left of it has length 1.
+        if size > 0.1 and len(found) < len(span):
+            found.append([each / size for each in part])
+    return found
+
+
+def _dot(one: Sequence[float], two: Sequence[float]) -> float:
+    # Rounded once: no order of summation.
+    return math.fsum(a * b for a, b in zip(one, two, strict=True))
+
+
+def _along(rows: NDArray[np.float64], directions: NDArray[np.float64]) -> NDArray[np.float64]:
+    """rows · directionsᵀ by plain additions: those of BLAS depend on the processor."""
+    products: NDArray[np.float64] = (rows[:, None, :] * directions).sum(axis=2)
+    return products
 
 
 def _clip(
@@ -203,7 +284,7 @@ def _clip(
         vertices[outside][None, :, :] - vertices[inside][:, None, :]
     )
     points = np.vstack([vertices[inside], crossings.reshape(-1, vertices.shape[1])])
-    flat = (points - points.mean(axis=0)) @ plane.T
+    flat = _along(points - points.mean(axis=0), plane)
     scale = np.abs(flat).max()
     if scale < 1e-12:
         return None

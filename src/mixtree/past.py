@@ -16,6 +16,9 @@ from mixtree.storage.base import NodeRecord, Outcome, Storage, StudyRecord
 from mixtree.trainer import Evaluation
 from mixtree.tree import Node, Path
 
+CHOOSES = "validation"
+"""The setting that says which validation rows choose, where others are held out: the holdout's doing."""
+
 
 def refuse_changes(then: StudyRecord, now: StudyRecord, *, allow_changed_data: bool) -> None:
     """A study goes on only with the settings and the data it began with; its budget may grow."""
@@ -25,6 +28,7 @@ def refuse_changes(then: StudyRecord, now: StudyRecord, *, allow_changed_data: b
     changed = differences(
         {"seed": then.seed, "init_seed": then.init_seed, **then.config, **named},
         {"seed": now.seed, "init_seed": now.init_seed, **now.config},
+        leave_out=(CHOOSES,) if allow_changed_data or then.data != now.data else (),
     )
     if changed:
         raise StorageError(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from mixtree.seeds import SPLIT, derive_seed
 from mixtree.states import MEMORY_LIMIT
 from mixtree.theory import Constants, Infeasible, steps_constant, steps_full
 from mixtree.tree import Path
+
+if TYPE_CHECKING:
+    from mixtree.constants import Estimate
 
 PLANNED = ("bisect", "halve", "delaunay")
 POLICIES = {"bisect": "mixmatch-bisect", "halve": "mixmatch-ch", "delaunay": "mixmatch-dp"}
@@ -230,13 +233,7 @@ def _best_case(sources: int, budget: int) -> Demand:
 
 
 def _demand_of(data: Sources, budget: int, seed: int) -> Demand:
-    from mixtree.constants import estimate_constants
-
-    rng = np.random.default_rng(seed)
-    rows = tuple(_some(part, rng) for part in data.rows)
-    constants = estimate_constants(
-        replace(data, rows=rows), l2=_L2, samples=len(data) + 4, seed=seed
-    ).optimistic
+    constants = theory_constants(data, l2=_L2, seed=seed).optimistic
     answers = [steps_full(1, constants, budget=budget, k=k) for k in range(4)]
     counts = [each.needed if isinstance(each, Infeasible) else each for each in answers]
     known = [float(each) for each in counts if each is not None]
@@ -248,6 +245,21 @@ def _demand_of(data: Sources, budget: int, seed: int) -> Demand:
         words = f"The theory is infeasible: one node asks for {needed:.3g} steps, and Λ is {budget}."
         return Demand(False, needed, f"{about}. {words}")
     return Demand(True, needed, f"{about}. The theory asks for {needed:.3g} steps a node.")
+
+
+def theory_constants(data: Sources, *, l2: float, seed: int = 0) -> Estimate:
+    """The constants of the linear model on these sources, of at most 1000 rows of each, ½·l2·‖w‖² added."""
+    from mixtree.constants import estimate_constants
+
+    weights = data.features * max(1, data.classes)
+    if weights > _THEORY_WEIGHTS:
+        raise InputError(
+            f"{weights} weights are too many to estimate the theory's constants (at most {_THEORY_WEIGHTS}): "
+            "leave columns out, or give the constants"
+        )
+    rng = np.random.default_rng(seed)
+    rows = tuple(_some(part, rng) for part in data.rows)
+    return estimate_constants(replace(data, rows=rows), l2=l2, samples=len(data) + 4, seed=seed)
 
 
 def _some(part: Rows, rng: np.random.Generator) -> Rows:

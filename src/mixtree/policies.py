@@ -339,6 +339,8 @@ class Auto(Measured):
         predict for the rows that they were not tuned on."""
         self.matching: Matching | None = None
         """How the mixture was estimated, if it was: the verdict asks the same rows."""
+        self.equally_good: tuple[str, ...] = ()
+        """The race's mixtures within one standard error of the best, in words."""
         self._sources = len(setting.sizes)
         self._uniform, share = self._within_caps(uniform_mixture(self._sources))
         self._reach = self._allowed = int(share * setting.budget)
@@ -584,7 +586,8 @@ class Auto(Measured):
         if pick is None:
             self._scale *= 0.3
             return trunk, arms[0].mixture
-        alike = [MIXTURES[arms[place].name] for place in self._equally_good(outcomes) if place != pick]
+        self.equally_good = tuple(MIXTURES[arms[place].name] for place in self._equally_good(outcomes))
+        alike = self.equally_good[1:]
         why = f", the best of {len(arms)} in a short race"
         if alike:
             why = f", the simplest of those that did equally well in a short race (also {', '.join(alike)})"

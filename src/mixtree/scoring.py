@@ -23,7 +23,7 @@ from mixtree.tree import Node, Path, Tree
 from mixtree.verdict import CrossFit, ScoreInterval, cross_fitted, honest_score
 from mixtree.verdict.delong import every_class_in, within
 from mixtree.verdict.intervals import is_area, is_error, is_share
-from mixtree.verdict.selection import LEAST_HELD, MOST_SHARE, nested_folds
+from mixtree.verdict.selection import nested_folds
 from mixtree.verdict.words import number
 
 Floats = NDArray[np.float64]
@@ -155,10 +155,10 @@ class Case:
         folds = fold_rows(rows, self.prepared.sources.classes)
         found: dict[Path, Floats] = {}
         for pair in zip(*(sorted(ends.get(fold, []), key=len) for fold in range(len(folds))), strict=False):
-            told = [self.result.predictions.get(path) for path in pair]
-            if all(each is not None for each in told):
-                mixed = np.array(told[0], dtype=np.float64)
-                mixed[folds[0]] = np.asarray(told[1])[folds[0]]
+            both = [self.result.predictions.get(path) for path in pair]
+            if all(each is not None for each in both):
+                mixed = np.array(both[0], dtype=np.float64)
+                mixed[folds[0]] = np.asarray(both[1])[folds[0]]
                 found[pair[0]] = np.asarray(self.scale.back(mixed), dtype=np.float64)
         return found
 
@@ -202,6 +202,7 @@ class Scored:
     view: View
     mine: Floats | None
     instead: str = ""
+    """Why the returned model has no score, where that of the model before it is given."""
     of: str = ""
     """Which models are scored, where it is neither the returned one nor the one before it."""
     wider: float = 1.0
@@ -210,8 +211,10 @@ class Scored:
     """By how much the returned model may be better than those that are scored, beyond their interval."""
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    needed: str = ""
+    """What to do for a score that is worth more."""
 
-    def made_up(self, expected: float) -> float:
+    def selection_bias(self, expected: float) -> float:
         """By how much the predictions look better than they are, since the same rows chose them.
 
         By cross-fitting, or else what is ``expected`` of choosing so often; NaN if neither is known.
@@ -235,7 +238,8 @@ def scored_by_rows(case: Case, extra: Extra) -> Scored:
     refused: tuple[str, ...]
     if not hasattr(trainer, "predict"):
         why = "its trainer gives a score only, no predictions that could be scored"
-        return Scored(_no_score(len(rows), why), View(rows, False), None)
+        needed = "give the trainer a predict method, so that its models can be scored and compared"
+        return Scored(_no_score(len(rows), why), View(rows, False), None, needed=needed)
     if prepared.judges is not None:
         mine = extra.own_units(trainer, state, prepared.judges)
         y = case.scale.back(prepared.judges.y)
@@ -272,20 +276,19 @@ def _nested(case: Case, extra: Extra, folds: NDArray[np.intp]) -> Scored:
     )
     score = _wider(score, case.metric, _WIDER)
     note = (
-        f"nested: {count} whole fits, each scored on the part of the rows that it never saw; the score is of "
-        f"choosing with {1 - 1 / count:.0%} of the rows, its interval {_WIDER - 1:.0%} wider than the rows "
-        f"alone would make it (that of a difference {_GAPS_WIDER - 1:.0%}), since those models are not the "
-        "returned one"
+        f"nested: {count} whole fits, each scored on the part of the rows that it never saw; the interval is "
+        f"{_WIDER - 1:.0%} wider than the rows alone would make it (that of a difference "
+        f"{_GAPS_WIDER - 1:.0%}), since those models are not the returned one"
     )
-    gain, told = _taught(case, score.value), f"{1 - 1 / count:.0%} of the rows made them"
+    gain, learnt = _taught(case, score.value), f"{1 - 1 / count:.0%} of the rows made them"
     further = _NESTED_TAUGHT * gain
     twins = case.gained or 0.0
     if (1.0 + _TAUGHT) * twins - gain > further:  # fits on fewer rows may have left them alone
         further = (1.0 + _TAUGHT) * twins - gain
-        gain, told = twins, "half of the rows made twins of the returned model"
+        gain, learnt = twins, "half of the rows made twins of the returned model"
     further = min(further, _room(score.value, case.metric))
     if further > 0.0:
-        note += f"; {told} {_may_be_better(gain, further)}"
+        note += f"; {learnt} {_may_be_better(gain, further)}"
     score = _reaching(score, case.metric, further)
     of = f"fits like the returned one, each on {1 - 1 / count:.0%} of the rows"
     view = View(rows, False, folds, folds)
@@ -363,26 +366,25 @@ def _by_twins(case: Case, refused: tuple[str, ...]) -> Scored | None:
     if case.complete and isfinite(pooled.value):
         crossed = case.crossed(case.result.node.path, mine)
         score = replace(crossed.moved(scored.value - pooled.value), did="trained")
-    note = (
-        "the returned model was trained on the rows that would score it; the score is that of its twins, "
-        "each trained on one half of them and scored on the other"
-    )
+    notes = []
     # All rows teach more than half of them: as much again as a part of what the first half taught.
     gain = max(case.gained or 0.0, 0.0)
     further = min(_TAUGHT * gain, _room(score.value, case.metric))
     if further > 0.0:
-        note += f"; half of the rows made them {_may_be_better(gain, further)}"
+        notes.append(f"half of the rows made the twins {_may_be_better(gain, further)}")
     if not classes:
         score = _wider(score, case.metric, _TWINS_WIDER)
-        note += (
-            f"; its interval, and those of differences, are {_TWINS_WIDER - 1:.0%} wider than the rows alone "
-            "would make them, since they are not the returned model"
+        notes.append(
+            f"the intervals are {_TWINS_WIDER - 1:.0%} wider than the rows alone would make them, since the "
+            "twins are not the returned model"
         )
     of = "twins of the returned model, each trained on one half of the rows"
     wider = 1.0 if classes else _TWINS_WIDER
     view = View(rows, False, parts=folds)
     score = _reaching(score, case.metric, further)
-    return Scored(score, view, mine, of=of, wider=wider, further=further, notes=(note,), warnings=refused)
+    return Scored(
+        score, view, mine, of=of, wider=wider, further=further, notes=tuple(notes), warnings=refused
+    )
 
 
 def _room(value: float, metric: Metric) -> float:
@@ -404,16 +406,13 @@ def _reaching(score: _Interval, metric: Metric, further: float) -> _Interval:
 def _score_before(case: Case, refused: tuple[str, ...]) -> Scored:
     """The returned model was trained on the rows that would score it: the one before that can be scored."""
     rows = case.prepared.sources.validation
-    why = "it was trained on the rows that would score it; give test rows, a holdout or nested folds"
+    why = "it was trained on the rows that would score it"
+    needed = "give test rows, a holdout or nested folds for an honest score"
     if not case.lineage or not case.complete:
-        return Scored(_no_score(len(rows), why), View(rows, False), None, warnings=refused)
+        unscored = _no_score(len(rows), why)
+        return Scored(unscored, View(rows, False), None, warnings=refused, needed=needed)
     score, mine = case.crossed(case.mixed.path), case.predicted_by(case.mixed.path)
-    instead = (
-        "no honest score of the returned model, which was trained on the rows that would score it; the model "
-        "before that"
-    )
-    warning = f"no honest score of the returned model: {why}"
-    return Scored(score, View(rows, False), mine, instead=instead, warnings=(warning, *refused))
+    return Scored(score, View(rows, False), mine, instead=why, warnings=refused, needed=needed)
 
 
 def _no_score(rows: int, why: str) -> ScoreInterval:
@@ -427,8 +426,4 @@ def _cross_fitted(case: Case, extra: Extra, refused: tuple[str, ...]) -> Scored:
         mine = extra.own_units(case.prepared.trainer, case.result.state, rows)
         score = honest_score(case.metric, case.y, mine, rows_role="validation")
         return Scored(score, View(rows, False), mine, warnings=refused)
-    crossed = case.crossed(case.result.node.path)
-    few = () if len(rows) * MOST_SHARE >= LEAST_HELD else (
-        f"{len(rows)} validation rows are too few to keep some aside: the rows that chose also score",
-    )  # fmt: skip
-    return Scored(crossed, View(rows, False), mine, warnings=(*few, *refused))
+    return Scored(case.crossed(case.result.node.path), View(rows, False), mine, warnings=refused)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.asked import check_unused
-from mixtree.data.sources import FOLD, TARGET
+from mixtree.data.sources import FOLD, Sources, weight_names
 from mixtree.errors import CheckpointError, InputError
 from mixtree.events import Listener
 from mixtree.loop import Limits, Loop, Objective
@@ -115,6 +115,7 @@ def run(
     time_limit: float | None = None,
     max_failures: int = 3,
     allow_changed_data: bool = False,
+    data: Sources | None = None,
     recipe: dict[str, Any] | None = None,
 ) -> Result[State]:
     """Run a search with a trainer until it has finished, and return what it found.
@@ -126,7 +127,8 @@ def run(
     trains in as many processes; the answer is the same. ``time_limit`` (seconds) ends the study as cleanly as
     a spent budget. ``init_seed`` fixes the initial model apart from ``seed``: studies that are compared start
     from one model and still draw their own rows. ``keep_predictions`` stores what every node predicts for the
-    validation rows, and returns it.
+    validation rows, and returns it. ``data`` are the rows as they were given, by which a study knows them
+    again, where the trainer's are not the same: without those held out, with folds of them or with weights.
     """
     _check(search, trainer, workers=workers, keep=keep, time_limit=time_limit, max_failures=max_failures)
     if not isinstance(study, str) or not study or (storage is not None and len(study) > LONGEST_NAME):
@@ -136,7 +138,8 @@ def run(
     budget = int(getattr(search, "budget", 0))
     record = StudyRecord(study, seed, seed if init_seed is None else init_seed, budget, recipe=recipe)
     with opened(storage, kept=keep_predictions) as place:
-        loop = Loop(search, trainer, place, record, limits=limits, objective=objective, listeners=listeners)
+        how: dict[str, Any] = {"limits": limits, "objective": objective, "listeners": listeners}
+        loop = Loop(search, trainer, place, record, data=data, **how)
         return _finish(loop, resume=resume)
 
 
@@ -229,6 +232,7 @@ def _load(place: Storage, study: str, trainer: Trainer[Any] | None) -> Result[An
         tree=tree,
         state=arrays if trainer is None else trainer.load(arrays),
         warnings=tuple(each.message for each in place.events(study) if each.kind == "warning"),
+        notes=record.notes,
         predictions=_predictions(place, study),
         verdict=_verdict(place, study),
     )
@@ -273,10 +277,7 @@ def reported(record: StudyRecord, tree: Tree, node: Node) -> dict[str, float]:
 
 def named(record: StudyRecord, mixture: Mixture) -> dict[str, float]:
     """The weights of a mixture by the names of its sources, folds of the target's rows left out."""
-    known = tuple(record.config.get("sources", ()))
-    names = (*known, TARGET) if len(known) == len(mixture) - 1 else known
-    if len(names) != len(mixture):
-        names = tuple(f"source {number}" for number in range(len(mixture)))
+    names = weight_names(record.config.get("sources", ()), len(mixture))
     weights = dict(zip(names, mixture.tolist(), strict=True))
     return {name: weight for name, weight in weights.items() if not name.startswith(FOLD)}
 

@@ -26,7 +26,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "broken-input.md"
 FIT = [
     "fit", "train.csv", "--source-col", "state", "--label", "bought", "--val", "val.csv", "--test",
         "test.csv",
-    "--model", "linear", "--budget", "4", "--steps", "1", "--study", "new", "--out", "out",
+    "--model", "linear", "--budget", "4", "--steps", "1", "--study", "new", "--out", "new",
 ]  # fmt: skip
 COLUMNS = ["state", "age", "income", "colour", "signup", "bought"]
 
@@ -313,8 +313,13 @@ REFUSED = [
     Case("a folder for the model that is a file", r"--out val\.csv is a file: name a folder",
          args=["--out", "val.csv"]),
     Case("a study of this name stands there already",
-         r"has a study 'fit' already: go on with it \(mixtree resume out fit\), start another one \(--study",
-         args=["--study", "fit"]),
+         r"has a study 'fit' already: go on with it \(mixtree resume out fit\), choose another --out",
+         args=["--study", "fit", "--out", "out"]),
+    Case("a folder with the model of another study",
+         r"--out out holds the model of study 'fit' \(auroc .*\), which would be replaced: choose another",
+         args=["--storage", "new.db", "--out", "out"]),
+    Case("a storage in memory", r"--storage sqlite:// is in memory and ends with the command: name a file",
+         args=["--storage", "sqlite://"]),
     Case("a storage that is no database", r"val\.csv: file is not a database", args=["--storage", "val.csv"]),
     Case("a storage in a folder that is not there", r"there is no folder no; make it first",
          args=["--storage", "no/study.db"]),
@@ -322,7 +327,7 @@ REFUSED = [
     Case("a model to start from that is none", r"val\.csv is no model folder",
          args=["--init", "val.csv"]),
     Case("a model to start from that would be replaced", r"--init and --out are both out", args=["--init",
-         "out"]),
+         "out", "--out", "out"]),
     # a file of options
     Case("a file of options that does not exist", r"options\.toml: no such file", command=["fit",
          "options.toml"]),
@@ -483,7 +488,7 @@ def earlier(tmp_path_factory):
     folder = tmp_path_factory.mktemp("earlier")
     Tables().write(folder)
     with contextlib.chdir(folder):
-        assert run([*FIT, "--study", "fit"])[0] == 0
+        assert run([*FIT, "--study", "fit", "--out", "out"])[0] == 0
     return folder
 
 
@@ -518,7 +523,7 @@ def test_worked_with_said_and_right(case, tmp_path, monkeypatch):
         monkeypatch.chdir(folder)
         code, out, err = run([*FIT, *case.args, "--json"])
         assert code == 0, err
-        assert run(["predict", "out", "test.csv", "-o", "p.csv"])[0] == 0
+        assert run(["predict", "new", "test.csv", "-o", "p.csv"])[0] == 0
         return err, json.loads(out)
 
     said, found = fitted("broken", case.change)
@@ -527,7 +532,7 @@ def test_worked_with_said_and_right(case, tmp_path, monkeypatch):
     assert 0 <= found["val_score"] <= 1
     if case.like is not None:
         fitted("mended", case.like)
-        model, mended = (tmp_path / name / "out" / "weights.safetensors" for name in ("broken", "mended"))
+        model, mended = (tmp_path / name / "new" / "weights.safetensors" for name in ("broken", "mended"))
         assert model.read_bytes() == mended.read_bytes()
 
 

@@ -9,10 +9,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from mixtree.cli.compare import _REFUSED
+from mixtree.cli.compare import FLAGS as compare_flags
+from mixtree.cli.fit import FLAGS as fit_flags
 from mixtree.errors import TrainingError
 from mixtree.experiments import comparison
 
-RUN_KEYS = ["algorithm", "repeat", "val_score", "test_score", "mixture", "spent", "lr_scale"]
+RUN_KEYS = ["algorithm", "repeat", "val_score", "test_score", "mixture", "spent", "lr_scale", "finished"]
 
 
 def test_compare_prints_runs_and_a_summary(tables, done, base):
@@ -31,10 +34,11 @@ def test_compare_prints_runs_and_a_summary(tables, done, base):
     assert verdict["of"] == "mixmatch-bisect"
     assert [each["name"] for each in verdict["against"]] == ["uniform+decay", "only:fl"]
     assert all("on your 60 rows" in sentence for sentence in verdict["sentences"])
-    first = {run["algorithm"]: run["test_score"] for run in found["runs"] if run["repeat"] == 0}
-    for each in verdict["against"]:
-        gap = first["mixmatch-bisect"] - first[each["name"]]
-        assert each["difference"] == pytest.approx(gap)
+    assert verdict["repeats"] == 2
+    mean = {each["algorithm"]: each["score"] for each in found["summary"]}
+    for each in verdict["against"]:  # the sentences are of what the table shows
+        gap = mean["mixmatch-bisect"] - mean[each["name"]]
+        assert each["difference"] == pytest.approx(gap) and each["low"] <= gap <= each["high"]
     for each in found["summary"]:
         scores = [run["test_score"] for run in found["runs"] if run["algorithm"] == each["algorithm"]]
         assert each["repeats"] == 2
@@ -174,17 +178,16 @@ def test_a_repeat_that_diverged_is_told_and_has_no_share_in_the_means(tables, do
     assert row["algorithm"] == "uniform+decay" and row["diverged"] == "1"
     weights = [float(value) for key, value in row.items() if key.startswith("mixture_")]
     assert weights == pytest.approx([1 / len(weights)] * len(weights))
-    assert "on the first repeat's rows" in text
-    assert text.count("uniform+decay on your 60 rows") == 1  # that repeat did not diverge
+    assert "pooled: not comparable with uniform+decay, which diverged" in text  # as the table: no mean score
     found = done("compare", *args, "--json").json
     assert [each["diverged"] for each in found["summary"]] == [0, 1]
     assert found["summary"][1]["score"] is None
-    assert found["verdict"]["repeat"] == 0
+    assert found["verdict"]["repeats"] == 2 and found["verdict"]["against"] == []
 
 
-def test_a_first_repeat_that_diverged_is_not_compared(tables, done, base, diverging):
+def test_what_diverged_is_not_compared(tables, done, base, diverging):
     args = ["compare", *base, "--algorithms", "pooled,uniform+decay,only:fl", "--repeats", "1"]
-    assert "first repeat" not in done(*args).out  # there is no other
+    assert "one repeat: the intervals know nothing of what another seed would do" in done(*args).out
     diverging.add("uniform+decay/0")
     text = done(*args).out
     assert "uniform+decay diverged in 1 of 1 repeats" in text
@@ -195,3 +198,121 @@ def test_a_first_repeat_that_diverged_is_not_compared(tables, done, base, diverg
     text = done(*args).out
     assert "pooled: not comparable with any other: it diverged" in text
     assert "on your 60 rows" not in text
+
+
+def test_of_three_repeats_that_disagree_sentence_table_and_json_are_one_statistic(tables, done, base):
+    """Repeats of one seed each: the first alone would say what the mean does not."""
+    args = [*base, "--algorithms", "pooled+decay,only:fl+decay", "--repeats", "3", "--seed", "1"]
+    found = done("compare", *args, "--json").json
+    scores = {(run["algorithm"], run["repeat"]): run["test_score"] for run in found["runs"]}
+    gaps = [scores["pooled+decay", r] - scores["only:fl+decay", r] for r in range(3)]
+    (against,) = found["verdict"]["against"]
+    assert against["difference"] == pytest.approx(sum(gaps) / 3) and against["difference"] != gaps[0]
+    assert max(gaps) - min(gaps) > 0.0
+    text = done("compare", *args).out
+    assert "means over 3 repeats, paired by row; the intervals are for other rows and other seeds" in text
+    assert found["verdict"]["sentences"][0] in text
+
+
+# -------------------------------------------------------------------------------------- the options of a fit
+
+BESIDE = ("--repeats", "1", "--json")
+
+
+def test_compare_takes_every_option_of_fit():
+    mine, its = ({flag.name: flag for flag in each} for each in (compare_flags, fit_flags))
+    assert its.keys() - mine.keys() == {"verbose"}  # a comparison has no notes that it leaves out
+    its.pop("verbose")
+    assert all(mine[name].kind == flag.kind and mine[name].flag == flag.flag for name, flag in its.items())
+    assert mine.keys() - its.keys() == {"algorithms", "repeats"}
+
+
+@pytest.mark.parametrize("flag", sorted(_REFUSED))
+def test_what_cannot_apply_is_refused_with_the_reason(tables, mixtree, base, flag):
+    value = {"nested": ()}.get(flag, ("loo",))
+    answer = mixtree("compare", *base, f"--{flag}", *value)
+    error = answer.err
+    assert answer.code and f"--{flag}" in error and ("comparison" in error or "mixtree fit" in error)
+
+
+def test_bounds_are_for_the_searches_that_know_them(tables, done, mixtree, base):
+    ids = "mixmatch-ch,mixmatch-bisect,uniform+decay,auto"
+    given = ["--algorithms", ids, "--min", "fl=0.3", "--max", "ct=0.1", *BESIDE]
+    found = done("compare", *base, *given).json
+    mixture = {run["algorithm"]: run["mixture"] for run in found["runs"]}
+    assert mixture["mixmatch-ch"]["fl"] >= 0.3 - 1e-9 and mixture["mixmatch-ch"]["ct"] <= 0.1 + 1e-9
+    assert mixture["mixmatch-bisect"]["fl"] >= 0.3 - 1e-9
+    assert mixture["uniform+decay"]["ct"] == pytest.approx(1 / 3)
+    assert found["notes"] == [
+        "--min: for mixmatch-ch, mixmatch-bisect; the others run without",
+        "--max: for mixmatch-ch; the others run without",
+    ]
+    error = mixtree("compare", *base, "--algorithms", "pooled", "--max", "ct=0.1", *BESIDE).err
+    assert "--max: none of the algorithms keeps to it; add one that does" in error
+    found = done("compare", *base, "--algorithms", "pooled", "--nu", "0.1", *BESIDE).json
+    assert found["notes"] == ["--nu: for none of these algorithms"]
+
+
+def test_the_policy_comes_first_and_the_reference_is_one_of_the_algorithms(tables, done, base):
+    def ids(*args):
+        found = done("compare", *base, *args, "--dry-run", *BESIDE).json
+        return found["algorithms"]
+
+    assert ids("--policy", "fine-tune", "--algorithms", "pooled,fine-tune") == ["fine-tune", "pooled"]
+    assert ids("--algorithms", "pooled", "--reference", "uniform") == ["pooled", "uniform", "uniform+decay"]
+    assert ids("--reference", "none") == ["auto", "mixmatch-bisect+commit"]
+    everything = ids("--reference", "all", "--max", "fl=0.9")
+    assert everything[:4] == ["auto", "mixmatch-ch+commit", "uniform", "uniform+decay"]
+    assert everything[-1] == "validation+decay" and "only:fl+decay" in everything
+    assert not list(Path().glob("**/study.db"))
+
+
+def test_stop_early_and_the_time_limit_reach_the_runs(tables, done, base):
+    given = [
+        *base,
+        "--budget",
+        "3000",
+        "--algorithms",
+        "mixmatch-bisect+commit,uniform",
+        "--seed",
+        "3",
+        *BESIDE,
+    ]
+    plain, stopped = (done("compare", *given, *more).json for more in ([], ["--stop-early"]))
+    steps = [sum(each["runs"][0]["spent"].values()) for each in (plain, stopped)]
+    assert steps[1] < steps[0] == 3000
+    assert stopped["notes"] == ["--stop-early: for mixmatch-bisect+commit; the others run without"]
+    cut = done("compare", *given, "--time-limit", "0.001s").json
+    assert [run["finished"] for run in plain["runs"]] == [True, True]
+    assert cut["runs"][0]["finished"] is False and sum(cut["runs"][0]["spent"].values()) < 3000
+    assert cut["notes"][0].startswith("the time limit ended mixmatch-bisect+commit in 1 of 1 repeats, after ")
+
+
+def test_all_algorithms_start_from_the_model_that_is_given(tables, done, base):
+    done("fit", *base, "--budget", "400", "--policy", "pooled", "--out", "first")
+    given = [
+        *base,
+        "--budget",
+        "1",
+        "--steps",
+        "1",
+        "--lr",
+        "1e-9",
+        "--algorithms",
+        "uniform,only:fl",
+        *BESIDE,
+    ]
+    fresh = [run["test_score"] for run in done("compare", *given).json["runs"]]
+    known = [run["test_score"] for run in done("compare", *given, "--init", "first").json["runs"]]
+    assert known[0] == known[1] > max(fresh)
+
+
+def test_what_diverges_is_trained_again_and_it_is_said(tables, done, base):
+    """A regression at a step size that is far too large: every algorithm has a score all the same."""
+    words = "train.csv --source-col state --label spend --drop id --drop bought --val val.csv --test test.csv"
+    given = [*words.split(), "--model", "linear", "--lr", "3", "--algorithms", "uniform+decay,only:fl"]
+    text = done("compare", *given, "--repeats", "2").out
+    assert (
+        "× the usual step size in 2 of 2 repeats, since larger ones diverged: uniform+decay, only:fl;" in text
+    )
+    assert "not comparable" not in text

@@ -8,12 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 from safetensors.numpy import load_file
+
+from mixtree.storage.sql import open_storage
+from mixtree.study import stored_tree
 
 KEYS = [
     "study", "policy", "decided", "mixture", "metric", "val_score", "test_score", "budget", "spent",
@@ -37,7 +41,7 @@ def test_fit_prints_one_object_and_writes_the_folder(tables, done, base):
     verdict = found["verdict"]
     assert list(verdict) == [
         "sentence", "score", "against", "hull", "mixture", "queries", "notes", "reference_spent", "warnings",
-        "metric", "higher_is_better", "of", "optimistic",
+        "metric", "higher_is_better", "of", "optimistic", "comparison", "expectation", "next_step",
     ]  # fmt: skip
     assert (verdict["score"]["rows"], verdict["score"]["value"]) == (60, pytest.approx(found["test_score"]))
     assert [each["name"].removesuffix("+decay") for each in verdict["against"]] == ["uniform"]
@@ -82,16 +86,40 @@ def test_a_regression(tables, done):
 def test_the_verdict_is_printed_shown_and_on_the_card(tables, done, base):
     text = done("fit", *base, "--reference", "all", "--out", "out").out
     verdict = json.loads(Path("out/verdict.json").read_text())
-    assert verdict["sentence"] in text.replace("\n", " ")
+    lines = [verdict["comparison"], verdict["expectation"], f"Next: {_lower(verdict['next_step'])}"]
+    assert text.splitlines()[:3] == lines and text.splitlines()[3].startswith("mixture: ")
+    assert verdict["sentence"] == " ".join(lines[:2])
+    assert not any(note in text for note in verdict["notes"]) and "steps: " not in text
     assert verdict["reference_spent"] == {"uniform": 60, "single sources": 180, "validation": 60}
     shown = done("show", "out")
-    assert verdict["sentence"] in shown.out
+    assert shown.out.splitlines()[:3] == lines
+    assert not any(note in shown.out for note in verdict["notes"])
+    assert all(note in done("show", "out", "--verbose").out for note in verdict["notes"])
     assert done("show", "out", "--json").json["verdict"] == verdict
     card = Path("out/MODEL_CARD.md").read_text()
-    assert verdict["sentence"] in card
+    assert all(line in card for line in lines)
     assert all(note in card for note in verdict["notes"])
     assert "no mixture that was not tried is better" in card.replace("\n", " ")
     assert done("resume", "out", "--json").json["verdict"] == verdict
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def test_all_notes_are_printed_on_demand_and_nothing_twice(tables, done, base):
+    # The label again, but for the last rows of all: a warning before training.
+    for name in ("train", "val", "test"):
+        table = pl.read_csv(f"{name}.csv")
+        table.with_columns(pl.col("bought").alias("paid")).write_csv(f"{name}.csv")
+    answer = done("fit", *base, "--verbose", "--out", "out")
+    verdict = json.loads(Path("out/verdict.json").read_text())
+    assert all(f"note: {note}" in answer.out for note in verdict["notes"])
+    assert "steps: " in answer.out and "outside the budget: uniform 60 steps" in answer.out
+    warnings = [line for line in (answer.err + answer.out).splitlines() if line.startswith("warning: ")]
+    assert any("paid" in line for line in warnings) and len(set(warnings)) == len(warnings)
+    assert any("paid" in each for each in verdict["warnings"])
+    assert "verbose" not in done("show", "out", "--json").out
 
 
 def test_rows_are_held_out_where_there_are_enough(tables, done, base, unjudged):
@@ -111,9 +139,9 @@ def test_few_rows_choose_and_score_and_that_is_said(tables, done, unjudged):
     args = [*unjudged, "--val", "val.csv", "--json"]
     verdict = done("fit", *args, "--out", "few").json["verdict"]
     assert "cross-fitted on the 40 rows" in verdict["sentence"]
-    assert "too few to keep some aside" in verdict["warnings"][0]
+    assert verdict["warnings"] == []  # the sentence says it
     nested = done("fit", *args, "--nested", "--attribution", "loo", "--reference", "none", "--out", "n").json
-    assert "on 40 rows that chose nothing" in nested["verdict"]["sentence"]
+    assert "on 40 rows by fits like this one" in nested["verdict"]["sentence"]
     assert nested["verdict"]["reference_spent"] == {"nested folds": 200, "attribution": 32}
     assert nested["verdict"]["against"] == []
     assert sum(nested["spent"].values()) <= 40
@@ -274,13 +302,79 @@ def test_two_studies_in_one_folder(tables, done, mixtree, base):
     again = mixtree("fit", *base, "--seed", "1", "--out", "out")
     assert again.code == 2
     assert "mixtree resume out fit" in again.err
-    assert "--study NAME" in again.err
+    assert "choose another --out" in again.err
+    before = {file: file.read_bytes() for file in Path("out").rglob("*") if file.is_file()}
+    for args in (["--study", "second"], ["--study", "second", "--storage", "elsewhere.db"]):
+        second = mixtree("fit", *base, "--seed", "1", *args, "--out", "out")
+        assert second.code == 2
+        assert "'fit'" in second.err and "choose another --out" in second.err
+    assert {file: file.read_bytes() for file in Path("out").rglob("*") if file.is_file()} == before
     assert weights("out") == first
-    done("fit", *base, "--seed", "1", "--study", "second", "--out", "out")
-    assert weights("out") != first
-    assert mixtree("show", "out").code == 2
-    done("resume", "out", "fit")
+    done("copy", "out", "fit", "again")
+    assert mixtree("resume", "out", "again", "--budget", "80").code == 2  # it would replace the model of fit
+    done("resume", "out", "again", "--budget", "80", "--out", "out2")
     assert weights("out") == first
+    assert json.loads(Path("out2/model.json").read_text())["budget"] == 80
+
+
+def test_a_study_that_began_before_another_one_left_its_model_keeps_off(tables, done, mixtree, base):
+    for study in ("a", "b"):
+        done("fit", *base, "--storage", "studies.db", "--study", study, "--out", study)
+    Path("a/model.json").rename("kept.json")
+    shutil.copy("b/model.json", "a/model.json")  # as if b had ended in this folder while a was running
+    answer = mixtree("resume", "studies.db", "a")
+    assert answer.code == 2
+    assert "--out" in answer.err and "holds the model of study 'b'" in answer.err
+    told = mixtree("show", "studies.db", "a")
+    assert "is that of study 'b', not of this one" in told.err
+
+
+def test_a_folder_whose_study_was_deleted_is_free_again(tables, done, base):
+    done("fit", *base, "--out", "out")
+    done("delete", "out", "fit", "--yes")
+    done("fit", *base, "--seed", "1", "--out", "out")
+    assert json.loads(Path("out/model.json").read_text())["seed"] == 1
+
+
+@pytest.mark.parametrize("form", ["sqlite:////{0}/new.db", "sqlite:///new.db", "sqlite+pysqlite:///new.db"])
+def test_a_new_sqlite_file_may_be_named_by_its_url(tables, done, mixtree, base, form):
+    url = form.format(str(tables).strip("/"))
+    found = done("fit", *base, "--storage", url, "--out", "out", "--json").json
+    assert Path("new.db").is_file()
+    assert done("show", url, "--json").json["mixture"] == found["mixture"]
+    assert done("show", "out", "--json").json["study"] == "fit"
+    assert mixtree("fit", *base, "--storage", url, "--out", "out2").code == 2  # the same study again
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", ":memory:"])
+def test_a_storage_in_memory_is_refused(tables, mixtree, base, url):
+    answer = mixtree("fit", *base, "--storage", url, "--out", "out")
+    assert answer.code == 2
+    assert "in memory" in answer.err and not Path("out").exists()
+
+
+def test_a_budget_may_be_written_in_powers_of_ten(tables, done, mixtree, base):
+    plain = [each for each in base if each not in ("--budget", "40")]
+    assert done("fit", *plain, "--budget", "4e1", "--out", "out", "--json").json["budget"] == 40
+    assert done("resume", "out", "--budget", "8e1", "--json").json["budget"] == 80
+    for wrong in ("1e4.5", "1.5", "4e-1", "nan", "1e999999999", "many"):
+        answer = mixtree("fit", *plain, "--budget", wrong, "--dry-run")
+        assert answer.code == 2
+        assert "is not a whole number" in " ".join(answer.err.split()), wrong
+
+
+def test_the_study_and_the_model_know_the_data_by_one_fingerprint(tables, done, mixtree, base):
+    args = [each for each in base if each not in ("--steps", "2", "--test", "test.csv")]
+    done("fit", *args, "--budget", "400", "--policy", "auto", "--holdout", "0.2", "--out", "out")
+    model = json.loads(Path("out/model.json").read_text())
+    shown = done("show", "out", "--json").json
+    assert shown["data"] == model["data"] != ""
+    assert shown["at_odds"] is None
+    done("fit", *args, "--budget", "40", "--policy", "uniform", "--holdout", "0.2", "--out", "other")
+    assert json.loads(Path("other/model.json").read_text())["data"] == model["data"]  # of the data as given
+    Path("out/model.json").write_text(json.dumps({**model, "data": "0" * 32}))
+    told = done("show", "out")
+    assert "trained on other data (00000000) than this study" in told.err
 
 
 def test_resume_gives_a_finished_study_more_steps(tables, done, base):
@@ -415,3 +509,36 @@ def test_a_test_file_that_cannot_score_is_spoken_of_in_the_verdict(tables, done,
     options = [each if each != "test.csv" else "one.csv" for each in base]
     found = done("fit", *options, "--out", "out", "--json").json
     assert any(each.startswith("no test score: ") for each in found["verdict"]["warnings"])
+
+
+@pytest.mark.parametrize("metric", ["mae-exp", "rmse"])
+def test_the_estimator_minimises_what_the_command_minimises(tables, done, metric):
+    from mixtree.estimator import MixtureRegressor
+
+    for name in ("train", "val"):
+        frame = pl.read_csv(f"{name}.csv").with_columns(price=5.0 + pl.col("spend") / 10.0)
+        frame.drop("id", "spend", "bought", "day").write_csv(f"{name}.csv")
+    flags = ["--source-col", "state", "--label", "price", "--val", "val.csv", "--metric", metric]
+    flags += ["--objective", "metric", "--model", "linear", "--policy", "mixmatch-bisect", "--steps", "5"]
+    flags += ["--batch-size", "20", "--budget", "100", "--holdout", "0", "--reference", "none"]
+    found = done("fit", "train.csv", *flags, "--out", "out", "--json").json
+    train, val = pl.read_csv("train.csv"), pl.read_csv("val.csv")
+    model = MixtureRegressor(
+        "linear",
+        policy="mixmatch-bisect",
+        metric=metric,
+        objective="metric",
+        budget=100,
+        steps=5,
+        batch_size=20,
+        holdout=0.0,
+        reference="none",
+    )
+    x, y, source = train.drop("price", "state"), train["price"].to_numpy(), train["state"].to_numpy()
+    model.fit(x, y, source=source, X_val=val.drop("price"), y_val=val["price"].to_numpy())
+    with closing(open_storage("out/study.db")) as storage:
+        values = [node.value for node in stored_tree(storage, "fit").values()]
+    assert [each["value"] for each in model.history_] == pytest.approx(values, rel=1e-5)
+    assert model.mixture_ == pytest.approx(found["mixture"])
+    assert model.best_score_ == pytest.approx(found["val_score"], rel=1e-5)
+    assert model.verdict_.score.value == pytest.approx(found["verdict"]["score"]["value"], rel=1e-5)

@@ -90,6 +90,8 @@ def test_toml_keys_are_the_flags_names(tmp_path):
         "source_col": "s", "batch_size": 5, "lr": 1.0, "returns": "best", "seed": 4, "nu": "0.5",
     }  # fmt: skip
     assert isinstance(values["lr"], float)
+    budget = config(tmp_path, "budget = 1e4")[1]["budget"]
+    assert (budget, type(budget)) == (10_000, int)
 
 
 def test_toml_tables_may_be_lists_or_mappings(tmp_path):
@@ -103,6 +105,8 @@ def test_toml_tables_may_be_lists_or_mappings(tmp_path):
     ("text", "message"),
     [
         ("budget = 1.5", "a whole number"),
+        ("budget = '1e4'", "a whole number"),
+        ("budget = inf", "a whole number"),
         ("budget = true", "a whole number"),
         ("lr = 'x'", "a number"),
         ("label = 3", "text"),

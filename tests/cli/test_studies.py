@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from mixtree.export import FORMATS
+from mixtree.storage.sql import open_storage
 
 
 @pytest.fixture
@@ -45,6 +47,53 @@ def test_export_prints_the_mixture(study, done, form):
 def test_export_knows_the_sources_sizes(study, done):
     found = json.loads(done("export", "out", "--format", "sampler").out)
     assert found["rows"] == {"ct": 80, "fl": 80, "oh": 80}
+
+
+def test_axolotl_keeps_what_makes_the_mixture(study, done):
+    yaml = pytest.importorskip("yaml")
+    kept = yaml.safe_load(done("export", "out", "--format", "axolotl").out)["datasets"]
+    most = max(study["mixture"].values())
+    weights = {each["path"]: each["weight"] for each in kept}
+    # All three have 80 rows.
+    assert weights == pytest.approx({name: each / most for name, each in study["mixture"].items() if each})
+
+
+def test_a_study_without_its_sources_rows_says_what_to_do(study, mixtree):
+    with closing(open_storage("out/study.db")) as storage:
+        storage.update("fit", sizes={})
+    answer = mixtree("export", "out", "--format", "sampler")
+    assert answer.code == 2
+    assert "of an older version" in answer.err
+    assert "export_mixture(" in answer.err
+
+
+def test_show_prints_the_whole_tree(tables, done, base):
+    done("fit", *base, "--budget", "80", "--out", "out")
+    plain = done("show", "out", "--json").json
+    found = done("show", "out", "--tree", "--json").json
+    tree = found.pop("tree")
+    assert found == plain
+    assert len(tree) == plain["nodes"] > 10  # more than the table of the best
+    assert sum(each["steps"] for each in tree) == sum(plain["spent"].values())
+    assert set(tree[0]["mixture"]) == {"ct", "fl", "oh"}
+    lines = [line for line in done("show", "out", "--tree").out.splitlines() if " steps, loss " in line]
+    # A child stands below its parent, further in.
+    told = [(len(line) - len(line.lstrip())) // 2 for line in lines]
+    assert told == [len(path) for path in sorted(each["path"] for each in tree)]
+    (chosen,) = [line for line in lines if line.endswith("←")]
+    assert f"loss {found['value']:.4f}" in chosen
+
+
+def test_show_says_what_the_policy_decided_and_where_the_models_are(tables, done, base):
+    args = [each for each in base if each not in ("--steps", "2")]
+    found = done("fit", *args, "--policy", "auto", "--out", "out", "--json").json
+    shown = done("show", "out", "--json").json
+    assert shown["decided"] == found["decided"] != []
+    assert shown["models"] == str(Path("out/study.db.checkpoints/fit").absolute())
+    assert Path(shown["models"]).is_dir()
+    text = done("show", "out").out
+    assert f"decided: {found['decided'][0]}" in text
+    assert f"models: {shown['models']}" in text
 
 
 def test_copy_and_delete(study, done, mixtree):
@@ -87,6 +136,6 @@ def test_show_lists_no_model_that_was_trained_on_validation_rows(tables, done, b
     found = done("fit", *args, "--budget", "400", "--policy", "auto", "--out", "out", "--json").json
     assert found["decided"][0].startswith("step size")
     told = done("show", "out").out
-    assert "target folds" not in told.split("mixture:")[1].split("verdict:")[0]
+    assert "target folds" not in told.split("\nmixture:")[1].split("verdict:")[0]
     assert "→" in told
     assert "trained on" in " ".join(told.split())

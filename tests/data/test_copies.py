@@ -8,7 +8,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from mixtree import fit
-from mixtree.data.copies import copied, weighed, without_copies
+from mixtree.data.copies import copied, row_numbers, weighed, without_copies
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.synthetic import synthetic
 
@@ -189,3 +189,21 @@ def test_many_labels_and_group_sizes_take_no_time() -> None:
     rows = Rows(np.vstack([x, x[:1]]), np.append(random.standard_normal(200_000), 0.0))
     rows.y[-1] = rows.y[0]
     assert not copied(rows, [rows.take(np.arange(5))]).any()
+
+
+def test_rows_are_known_again_in_other_parts_and_never_twice_in_one():
+    rng = np.random.default_rng(0)
+    every = Rows(rng.integers(0, 3, size=(40, 2)).astype(float), rng.integers(0, 2, size=40))
+    parts = [every.take(rng.permutation(40)[:30]) for _ in range(3)]
+    for dense in (True, False):
+        given = parts if dense else [Rows(csr_array(part.x), part.y) for part in parts]
+        numbers = row_numbers(given)
+        assert all(len(np.unique(each)) == 30 for each in numbers)
+        known = {}
+        for part, own in zip(parts, numbers, strict=True):
+            for place, number in enumerate(own):
+                row = (*part.x[place], part.y[place])
+                assert known.setdefault(number, row) == row
+        assert len(known) <= 40
+    same = row_numbers([every, every])
+    np.testing.assert_array_equal(*same)

@@ -121,6 +121,72 @@ def test_the_raw_loader_agrees_with_the_flat_file():
         assert (both[column] == both[f"{column}_flat"]).mean() > 0.995
 
 
+REVIEWS = [
+    # country, description, points, price, variety; all else of the original form is left empty
+    ("US", "Toasty OAK and buttery cream; food-friendly.", 90, 20.0, "Chardonnay"),
+    ("US", "Unoaked and crisp. A hint of laser-like acidity; food friendly.", 85, 12.5, "Chardonnay"),
+    ("France", None, 88, 40.0, "Gamay"),
+    ("Italy", "No price, so not a row.", 91, None, "Nebbiolo"),
+    (None, "No country either.", 91, 10.0, "Nebbiolo"),
+    *((country, "Tannins, “minerals”, velvety.", 87, 15.0, "Red") for country in ("Italy", "Spain")),
+    *(("Chile", "Dense, jammy", 80 + n, 9.0 + n, "Carmenère") for n in range(40)),
+]
+
+
+@pytest.fixture
+def original(tmp_path, monkeypatch):
+    """A small file in the form of the original one."""
+    columns = ["", "country", "description", "designation", "points", "price", "province", "region_1"]
+    columns += ["region_2", "taster_name", "taster_twitter_handle", "title", "variety", "winery"]
+    rows = [
+        dict.fromkeys(columns)
+        | {"": n, "country": c, "description": d, "points": p, "price": m, "variety": v}
+        for n, (c, d, p, m, v) in enumerate(REVIEWS)
+    ]
+    (tmp_path / "wine").mkdir()
+    pl.DataFrame(rows, infer_schema_length=None).write_csv(tmp_path / "wine" / "winemag-data-130k-v2.csv")
+    monkeypatch.setenv("MIXTREE_DATA", str(tmp_path))
+    return tmp_path / "wine"
+
+
+def notes_of(table, row):
+    return {name for name, one in zip(table.names[1:], table.indicators[row], strict=True) if one}
+
+
+def test_notes_of_all_wines_come_from_the_descriptions(original):
+    table = paper.wine_features("notes")
+    assert table.names == ("points", *paper.WINE_NOTES) and len(paper.WINE_NOTES) == 39
+    assert len(table.y) == len(REVIEWS) - 2
+    assert notes_of(table, 0) == {"toast", "oak", "butter", "cream"}
+    # A note is any substring: what is unoaked has oak in it.
+    assert notes_of(table, 1) == {"unoaked", "oak", "crisp", "hint of", "laser", "acid", "food friendly"}
+    assert notes_of(table, 2) == set()
+    assert notes_of(table, 3) == {"tannin", "mineral", "velvet"}
+    assert paper.wine_label("notes") == "points and 39 tasting notes of all 45 priced wines"
+    problem = paper.wine_price(features="notes", targets=("Chile",))
+    assert problem.name == "wine-price-notes"
+    assert problem.sources.sizes.tolist() == [2, 1, 1, 1]
+    assert problem.sources.features == 40
+
+
+def test_notes_without_descriptions_are_the_table_s(original):
+    file = original / "winemag-data-130k-v2.csv"
+    core = pl.read_csv(file).drop("description")
+    core.write_csv(file)
+    with pytest.raises(DataError, match="wine-notes data are not here.*whose descriptions hold the notes"):
+        paper.wine_features("notes")
+    assert paper.wine_label("core") == "points and variety of all 45 priced wines"
+    some = core.head(3).with_columns(pl.lit(1).alias(note) for note in paper.WINE_NOTES)
+    some.write_csv(original / "wine_notes_5408.csv")
+    assert paper.wine_label("notes") == "points and 39 tasting notes of a table of 3 priced wines"
+    assert notes_of(paper.wine_features("notes"), 0) == set(paper.WINE_NOTES)
+    some.drop("acid").write_csv(original / "less.csv")
+    with pytest.raises(DataError, match="less.csv: neither a description nor the tasting notes acid"):
+        paper._wine_notes(original / "less.csv")
+    with pytest.raises(InputError, match="'core' or 'notes'; got 'variety'"):
+        paper.wine_features("variety")
+
+
 @needs_data
 def test_wine_counts_are_the_papers():
     problem = paper.wine_price(seed=0)
@@ -129,6 +195,7 @@ def test_wine_counts_are_the_papers():
     assert np.exp(problem.test.y).min() >= 4
     quartile = paper.wine_quartile(seed=0)
     assert set(np.unique(quartile.test.y).tolist()) == {0, 1, 2, 3}
+    assert paper.wine_label("notes") == "points and 39 tasting notes of a table of 5,408 priced wines"
     notes = paper.wine_price(seed=0, features="notes")
     assert notes.sources.sizes.tolist() == [2434, 727, 804, 294]
     assert notes.sources.features == 40

@@ -12,10 +12,17 @@ from mixtree.data.sources import Rows
 from mixtree.errors import TrainingError
 from mixtree.experiments.claims import Claim
 from mixtree.experiments.parallel import Crew
-from mixtree.experiments.report import carry_out, expansion_lines, report, write
+from mixtree.experiments.report import (
+    carry_out,
+    expansion_lines,
+    outcome_words,
+    report,
+    with_retraining,
+    write,
+)
 from mixtree.experiments.reproduce import Plan, Recipe, grid, score_repeat, train
 from mixtree.experiments.specs import EXPERIMENTS, Authors, Experiment
-from mixtree.metrics import AUROC, MAE_EXP
+from mixtree.metrics import AUROC, LOG_LOSS, MAE_EXP
 from mixtree.storage.sql import open_storage
 from mixtree.study import load
 
@@ -65,14 +72,14 @@ TOY = Experiment(
     metric=AUROC,
     score="AUROC",
     tolerance=0.005,
-    claims=(Claim("CH better than uniform", "CH", "better", ("uniform",)),),
+    claims=(Claim("CH better than uniform", "a section", "better", (("CH", "uniform"),)),),
     authors=Authors(5.0, 0.8, 0.01),
 )
 
 
 def plan_in(folder, experiment=TOY, **changes):
     recipes = dict.fromkeys(experiment.algorithms(), Recipe(0.05, experiment.steps))
-    return replace(Plan(experiment, "ours", recipes, grid(experiment.budget, 2), 2, folder), **changes)
+    return replace(Plan(experiment, "shared", recipes, grid(experiment.budget, 2), 2, folder), **changes)
 
 
 def models(plan):
@@ -107,13 +114,13 @@ def test_every_algorithm_is_run_at_every_budget_and_charged(done):
 
 def test_a_cell_of_the_table_is_computed_again_from_its_stored_models(done):
     write(report(done, crew=Crew()))
-    text = (done.folder / "toy-ours" / "summary.csv").read_text(encoding="utf-8")
+    text = (done.folder / "toy-shared" / "summary.csv").read_text(encoding="utf-8")
     rows = list(csv.DictReader(text.splitlines()))
     (cell,) = [row for row in rows if (row["algorithm"], row["budget"]) == ("mixmatch-ch+commit", "36")]
     scores = []
     for repeat in range(2):
         problem = toy_problem(repeat)
-        arrays = load(done.file, f"toy/ours/mixmatch-ch+commit/36/{repeat}").state
+        arrays = load(done.file, done.study("mixmatch-ch+commit", 36, repeat)).state
         trainer = TOY.trainer(problem.sources, lr=1.0)
         probabilities = trainer.predict(trainer.load(arrays), problem.test.x)
         scores.append(roc_auc_score(problem.test.y, probabilities[:, 1]))
@@ -148,23 +155,88 @@ def test_a_half_stored_run_and_one_of_another_recipe_are_run_again(tmp_path):
     train(plan, crew=Crew())
     before = models(plan)
     with closing(open_storage(plan.file)) as storage:
-        storage.update("toy/ours/uniform/12/0", status="running", best=None)
+        storage.update(plan.study("uniform", 12, 0), status="running", best=None)
     changed = replace(plan, recipes={**plan.recipes, "pooled": Recipe(0.2, 3)})
     assert train(changed, crew=Crew()) == 2
     after = models(plan)
-    assert after["toy/ours/uniform/12/0"] == before["toy/ours/uniform/12/0"]
-    assert after["toy/ours/pooled/12/0"] != before["toy/ours/pooled/12/0"]
+    assert after[plan.study("uniform", 12, 0)] == before[plan.study("uniform", 12, 0)]
+    assert after[changed.study("pooled", 12, 0)] != before[plan.study("pooled", 12, 0)]
+    assert train(plan, crew=Crew()) == 0, "the runs of the first recipe are kept"
 
 
-def test_repeats_differ_and_share_their_initial_model_within(done):
-    stored = models(done)
-    one, two = (stored[f"toy/ours/uniform/36/{repeat}"][0]["parameters"] for repeat in range(2))
-    assert one != two
-    with closing(open_storage(done.file)) as storage:
-        seeds = {(each.name.rsplit("/", 1)[1], each.init_seed) for each in storage.studies()}
-        streams = [each.seed for each in storage.studies()]
-    assert seeds == {("0", 0), ("1", 1)}
-    assert len(set(streams)) == len(streams)
+def test_settings_share_the_runs_that_they_have_in_common(tmp_path):
+    shared = plan_in(tmp_path, budgets=(12,), repeats=1)
+    train(shared, crew=Crew())
+    own = replace(shared, setting="own", recipes={**shared.recipes, "pooled": Recipe(0.2, 3)})
+    assert train(own, crew=Crew()) == 1
+
+
+def test_what_is_not_drawn_is_run_at_the_papers_budget_only(tmp_path):
+    plan = plan_in(tmp_path, repeats=1, drawn=frozenset(["uniform"]))
+    assert train(plan, crew=Crew()) == len(TOY.algorithms()) + 1
+    scored = report(plan, crew=Crew()).scored
+    assert [each.run.algorithm for each in scored if each.run.budget == 18] == ["uniform"]
+
+
+def test_a_mixture_that_was_found_is_trained_with_the_whole_budget(tmp_path):
+    plan = with_retraining(replace(plan_in(tmp_path), setting="own", drawn=frozenset()))
+    train(plan, crew=Crew())
+    assert train(plan, crew=Crew()) == 0
+    scored = {(each.run.algorithm, each.run.repeat): each for each in report(plan, crew=Crew()).scored}
+    for name in ("mixmatch-ch", "mixmatch-dp+commit"):
+        for repeat in range(2):
+            found, again = scored[name, repeat], scored["retrained:" + name, repeat]
+            assert again.run.mixture == found.run.mixture
+            assert again.trained == 36 > found.trained
+            assert sum(again.drawn.values()) == pytest.approx(360)
+    assert "retrained:mixmatch-bisect" not in plan.recipes
+
+
+def test_a_search_that_diverged_is_not_trained_again(tmp_path):
+    experiment = replace(TOY, network="log-price", load=price_problem, metric=MAE_EXP)
+    recipes = {"mixmatch-ch": Recipe(1e30, 3), "mixmatch-dp": Recipe(1e-3, 3), "uniform": Recipe(1e-3, 3)}
+    recipes |= {f"{name}+commit": Recipe(1e-3, 3) for name in ("mixmatch-ch", "mixmatch-dp")}
+    plan = Plan(experiment, "own", recipes, (36,), 1, tmp_path)
+    plan = with_retraining(plan)
+    train(plan, crew=Crew())
+    assert train(plan, crew=Crew()) == 0
+    scores = {each.run.algorithm: each.run.test_score for each in score_repeat(plan, 0)}
+    assert np.isnan(scores["retrained:mixmatch-ch"])
+    assert np.isfinite(scores["retrained:mixmatch-dp"])
+
+
+def test_a_models_rows_are_those_of_its_own_path(done):
+    result = report(done, crew=Crew())
+    for each in result.scored:
+        classifier = each.run.spent.get("classifier", 0)
+        assert sum(each.drawn.values()) == pytest.approx(10 * each.trained)
+        assert each.trained <= each.run.budget - classifier
+        assert np.isfinite(each.test_loss)
+        assert np.isfinite(each.fitted) == (each.run.budget == 36)
+    alone = result.cell("only:a")
+    assert alone.drawn == {"a": 360.0}
+    assert result.rows == {"a": 120, "b": 120, "validation": 36, "test": 84}
+    assert result.distinct(alone)["a"] == pytest.approx(120 * (1 - np.exp(-3)))
+    assert set(result.cell("validation").drawn) == {"target"}
+
+
+def test_the_training_loss_is_that_of_the_rows_that_were_seen(done):
+    cell = next(
+        e for e in report(done, crew=Crew()).scored if e.run.algorithm == "pooled" and e.trained == 36
+    )
+    problem = toy_problem(cell.run.repeat)
+    trainer = TOY.trainer(problem.sources, lr=1.0)
+    arrays = load(done.file, done.study("pooled", 36, cell.run.repeat)).state
+    state = trainer.load(arrays)
+    losses = [LOG_LOSS(part.y, trainer.predict(state, part.x)) for part in problem.sources.rows]
+    assert cell.fitted == pytest.approx(np.mean(losses))
+    assert cell.test_loss == pytest.approx(LOG_LOSS(problem.test.y, trainer.predict(state, problem.test.x)))
+
+
+def test_two_repeats_are_undecided(done):
+    (verdict,) = report(done, crew=Crew()).verdicts
+    assert verdict.outcome == "undecided"
+    assert outcome_words(verdict, repeats=2) == "undecided"
 
 
 def test_a_run_that_diverges_is_a_result_too(tmp_path):
@@ -195,7 +267,7 @@ def test_the_authors_setting_reports_its_expansions(tmp_path):
         "rho": 0.8,
     }
     assert recipe.objective == "metric"
-    assert result.verdicts[0].left == "mixmatch-chp"
+    assert result.verdicts[0].shown.left == "mixmatch-chp"
     lines = expansion_lines(result)
     assert [line.split("`")[1] for line in lines] == [
         name for name in TOY.algorithms() if name.startswith("mixmatch") and "+" not in name
@@ -204,7 +276,7 @@ def test_the_authors_setting_reports_its_expansions(tmp_path):
     values = {each.run.value for each in result.scored if each.run.algorithm == "uniform"}
     assert all(-1 <= value <= 0 for value in values), "the value is the negated AUROC"
     names = {file.name for file in (tmp_path / "toy-authors").iterdir()}
-    assert names == {"runs.csv", "summary.csv", "claims.csv", "expansions.csv", "scores.png", "scores.svg"}
+    assert names == {"runs.csv", "summary.csv", "claims.csv", "expansions.csv", "step-sizes.csv"}
 
 
 @pytest.mark.slow
@@ -212,7 +284,7 @@ def test_worker_processes_give_the_same_models(tmp_path):
     recipes = {name: Recipe(0.05, 4) for name in ("mixmatch-bisect", "uniform", "importance")}
     plans = []
     for workers in (1, 2):
-        plan = Plan(EXPERIMENTS["flights-new"], "ours", recipes, (24,), 2, tmp_path / str(workers))
+        plan = Plan(EXPERIMENTS["flights-new"], "shared", recipes, (24,), 2, tmp_path / str(workers))
         with Crew(workers) as crew:
             assert train(plan, crew=crew) == 6
         plans.append(plan)
@@ -221,11 +293,11 @@ def test_worker_processes_give_the_same_models(tmp_path):
 
 @needs_data
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["allstate", "wine-price", "wine-quartile", "amazon"])
+@pytest.mark.parametrize("name", ["allstate", "wine-price", "wine-quartile-notes", "amazon"])
 def test_the_papers_experiments_run_with_all_algorithms(tmp_path, name):
     experiment = EXPERIMENTS[name]
     recipes = dict.fromkeys(experiment.algorithms(), Recipe(0.002, 2))
-    plan = Plan(experiment, "ours", recipes, (24,), 1, tmp_path)
+    plan = Plan(experiment, "shared", recipes, (24,), 1, tmp_path)
     train(plan, crew=Crew())
     scored = score_repeat(plan, 0)
     assert [each.run.algorithm for each in scored] == experiment.algorithms()
@@ -238,7 +310,7 @@ def test_poisoning_amazons_test_rows_changes_no_model(tmp_path):
     stored = []
     for folder, load_it in (("clean", EXPERIMENTS["amazon"].load), ("dirty", poisoned_amazon)):
         experiment = replace(EXPERIMENTS["amazon"], load=load_it)
-        plan = Plan(experiment, "ours", recipes, (20,), 1, tmp_path / folder)
+        plan = Plan(experiment, "shared", recipes, (20,), 1, tmp_path / folder)
         train(plan, crew=Crew())
         stored.append(models(plan))
     assert stored[0] == stored[1]

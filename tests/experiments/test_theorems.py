@@ -11,9 +11,22 @@ import pytest
 
 from mixtree.data.sources import Rows, Sources
 from mixtree.experiments.theorems import __main__ as command
-from mixtree.experiments.theorems import cells, demand, document, matching, optima, regret, sgd
+from mixtree.experiments.theorems import (
+    cells,
+    chosen,
+    demand,
+    document,
+    matching,
+    optima,
+    regimes,
+    regret,
+    sgd,
+)
 from mixtree.experiments.theorems.findings import Finding, Section, figure, table
-from mixtree.theory import step_shift
+from mixtree.schedules import constant
+from mixtree.theory import Constants, optimum_spread, step_shift
+from mixtree.theory.sgd import sgd_terms
+from mixtree.theory.steps import node_problem
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +40,7 @@ def test_the_page_shows_every_figure_that_was_drawn(page):
     folder, files, text = page
     links = re.findall(r"!\[[^\]]*\]\((figures/theory-\w+\.png)\)", text)
     assert {folder / link for link in links} == set(files) - {folder / "theory.md"}
-    assert len(links) == 6
+    assert len(links) == 8
     assert all(path.stat().st_size > 5000 for path in files)
 
 
@@ -129,6 +142,95 @@ def test_smaller_budgets_are_prefixes_of_larger_ones():
     together = regret.simulate(shape, "exact", best, budgets, seed=0)
     apart = [regret.simulate(shape, "exact", best, budgets[i : i + 1], seed=0)[0] for i in range(3)]
     assert together == apart
+
+
+@pytest.mark.parametrize("loss", chosen.LOSSES, ids=lambda loss: loss.name)
+def test_the_chosen_mixture_s_regret_is_its_optimum_s(loss):
+    task = chosen.make_task(loss, np.array([0.2, 0.5, 0.3]), seed=1)
+    assert task.regret(task.target) == pytest.approx(0, abs=1e-12)
+    corners = [task.regret(corner) for corner in np.eye(3)]
+    assert min(corners) > 1e-4
+    # By its own definition: the target's loss where the mixture's own loss is least, by plain descent.
+    model, alpha, w = task.model, np.eye(3)[0], np.zeros(task.model.shape)
+    for _ in range(4000):
+        w = w - model.gradient(w, alpha) / max(model.source_curvatures())
+    assert model.value(w, task.target) - task.least == pytest.approx(corners[0], rel=1e-6)
+
+
+def test_a_chosen_mixture_is_judged_without_its_model():
+    budgets = np.array([200, 1600])
+    task = chosen.make_task(chosen.LOSSES[0], np.array([0.2, 0.5, 0.3]), seed=0)
+    real = chosen.follow(task, constant(20), budgets, compare=True)
+    seen = chosen.follow(task, constant(20), budgets, exact=True)
+    assert seen.mixtures == pytest.approx(seen.models), "its values are those of the optima"
+    assert seen.mixtures[-1] < seen.mixtures[0]
+    assert real.mixtures != pytest.approx(real.models)
+    alone = chosen.follow(task, constant(20), budgets[:1])
+    assert alone.mixtures[0] == real.mixtures[0], "a smaller budget is a prefix"
+    assert all(gap > 0 and error > 0 for pairs in real.siblings.values() for gap, error in pairs)
+
+
+def test_lambda_falls_stays_and_grows_by_the_entry_of_c_check():
+    found = regimes.measure("", sgd.two_points(1.0), heights=100)
+    assert [entry for entry, *_ in found.stretches] == [3, 2]
+    assert found.power(0) == pytest.approx(2, abs=0.1)
+    assert found.power(len(found.nodes) - 2) == pytest.approx(-2, abs=0.01)
+    middle = next(i for i, node in enumerate(found.nodes) if node.height == 40)
+    assert abs(found.power(middle)) < 0.1
+    useful = [optimum_spread(h, found.constants) < found.constants.diameter**2 for h in range(30)]
+    assert useful.index(True) == int(found.useful) + 1
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-3, 1.0])
+@pytest.mark.parametrize("d0", [1e-8, 1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("kappa", [1.0, 30.0])
+def test_c_check_starts_the_induction(kappa, d0, noise):
+    """Č logΛ^8 bounds the variance of every later step; the direct solution of that is tight."""
+    constants = Constants(beta=kappa, mu=1.0, lipschitz=1.0, sigma=2.0, noise=noise, diameter=2.0, sources=3)
+    terms = sgd_terms(d0, constants, budget=1e6)
+    found = regimes.base(terms)
+    assert found.share <= 1 and found.excess >= 1
+    start, later = terms.shift, [1, 10, 10**6]
+    for i in later:
+        # 8d²(4β²d² + 𝒢) with d² at the theorem's bound, (x + y)² ≤ 2x² + 2y²
+        near = terms.c1 / (i + start)
+        slow = terms.c2 * (terms.log8 * terms.c_hat(0) / (i + start)).sqrt()
+        variance = 64 * terms.beta**2 * (near**2 + slow**2) + 8 * terms.noise * (near + slow)
+        assert variance <= terms.c_hat(0)
+
+
+def test_without_its_third_entry_c_check_is_too_small():
+    start, _ = node_problem(1, sgd.two_points(1.0))
+    assert regimes.base(sgd_terms(start, sgd.two_points(1.0), budget=1e8)).without_third > 1
+
+
+def test_numbers_are_compared_within_the_stated_tolerance():
+    before = "| a | 0.935 | −1.13 ± 0.098 | 5.02e-15 | 17 of 20 |\n17 statements"
+    assert document.differences(before, before) == []
+    near = "| a | 0.95 | −1.15 ± 0.099 | 6e-09 | 17 of 20 |\n17 statements"
+    assert document.differences(before, near) == []
+    (far,) = document.differences(before, before.replace("0.935", "1.2"))
+    assert far.startswith("1: 0.935 is now 1.2")
+    assert document.differences(before, before.replace("−1.13", "1.13"))
+    assert document.differences(before, before.replace("17 of", "16 of"))
+    assert "other words" in document.differences(before, before.replace("a |", "b |"))[0]
+    assert document.differences(before, before + "\nmore") == ["2 lines are now 3"]
+
+
+def test_a_page_is_checked_against_a_new_run(page, monkeypatch, capsys):
+    folder, _, text = page
+
+    def again(where, *, quick):
+        (where / "theory.md").write_text(text, encoding="utf-8")
+        return [where / "theory.md"]
+
+    monkeypatch.setattr(document, "regenerate", again)
+    assert document.check(folder, quick=True) == []
+    monkeypatch.setattr(sys, "argv", ["theorems", "--check", str(folder), "--quick"])
+    text = text.replace("statements hold as measured", "statements fail")
+    with pytest.raises(SystemExit) as stopped:
+        command.main()
+    assert stopped.value.code == 1 and "other words" in capsys.readouterr().out
 
 
 def test_joint_matching_finds_the_mixture_that_x_alone_cannot_see():

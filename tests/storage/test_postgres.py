@@ -15,10 +15,15 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from mixtree.errors import StorageError, StudyLocked
+from mixtree.data.synthetic import synthetic
+from mixtree.errors import CheckpointError, StorageError, StudyLocked
+from mixtree.partition import PARTITIONS
+from mixtree.search import TreeSearch
 from mixtree.storage import schema
 from mixtree.storage.base import StudyRecord
 from mixtree.storage.sql import SqlStorage
+from mixtree.study import load, run
+from mixtree.trainers.reference import ReferenceTrainer
 
 DRIVER = Path(__file__).parents[1] / "kill" / "driver.py"
 RECORD = StudyRecord("mine", 1, 2, 100)
@@ -83,6 +88,75 @@ def test_a_study_is_held_until_its_process_dies(storage: SqlStorage, url: str) -
         except StudyLocked:
             pass
     raise AssertionError("a killed process still holds its study")
+
+
+def bisection(budget: int) -> TreeSearch:
+    bisect = PARTITIONS["bisect"]
+    return TreeSearch(bisect.root(2), bisect.split, budget=budget, steps=20)
+
+
+def test_a_study_goes_on_from_another_folder(url: str, tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:
+    trainer = ReferenceTrainer(synthetic(sources=2, rows=50).sources)
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    first = run(bisection(100), trainer, storage=url)
+    assert [each.name for each in (tmp_path / "here").iterdir()] == ["mixtree-checkpoints"]
+    monkeypatch.chdir(tmp_path / "there")
+    assert load(url, "study", trainer).value == first.value
+    run(bisection(200), trainer, storage=url, resume=True)
+    assert not caplog.messages  # that a model was missing, and computed again
+    assert list((tmp_path / "there").iterdir()) == []
+    (tmp_path / "here" / "mixtree-checkpoints").rename(tmp_path / "moved")
+    with pytest.raises(CheckpointError, match=r"is missing in .*here/mixtree-checkpoints; resume the study"):
+        load(url, "study", trainer)
+    with closing(SqlStorage(url, checkpoints=tmp_path / "moved")) as storage:
+        run(bisection(200), trainer, storage=storage, resume=True)
+    assert not caplog.messages
+    load(url, "study", trainer)  # it is known where they are now
+
+
+def test_a_fit_keeps_its_models_in_its_folder(
+    url: str, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    from mixtree import cli
+
+    def mixtree(*words: str) -> str:
+        monkeypatch.setattr("sys.argv", ["mixtree", *words])
+        try:
+            cli.main()
+        except SystemExit as stopped:
+            assert not stopped.code, capsys.readouterr().err
+        return str(capsys.readouterr().out)
+
+    draw = random.Random(0)
+    rows = [(draw.choice("ab"), draw.random(), draw.choice("01")) for _ in range(90)]
+    (tmp_path / "val.csv").write_text("x,y\n" + "".join(f"{x},{y}\n" for _, x, y in rows[:40]))
+    (tmp_path / "train.csv").write_text("from,x,y\n" + "".join(f"{s},{x},{y}\n" for s, x, y in rows[40:]))
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path)
+    data = ("train.csv", "--source-col", "from", "--label", "y", "--val", "val.csv")
+    mixtree(
+        "fit", *data, "--model", "linear", "--budget", "40", "--steps", "4", "--storage", url, "--out", "m"
+    )
+    monkeypatch.chdir(tmp_path / "there")
+    folder = tmp_path / "m" / "checkpoints" / "fit"
+    assert json.loads(mixtree("show", url, "--json"))["models"] == str(folder)
+    assert f"models: {folder}" in mixtree("show", url)
+    assert list(folder.glob("*.safetensors"))
+    mixtree("resume", url, "--budget", "60")
+    assert list((tmp_path / "there").iterdir()) == []
+
+
+def test_tables_of_the_first_version_are_brought_up(storage: SqlStorage, url: str, tmp_path: Path) -> None:
+    with storage._engine.begin() as connection:
+        for column in ("sizes", "notes", "models"):
+            connection.execute(sa.text(f"ALTER TABLE studies DROP COLUMN {column}"))
+        connection.execute(sa.text("UPDATE mixtree SET value = '1'"))
+    with closing(SqlStorage(url, checkpoints=tmp_path)) as again:
+        assert again.load("mine").models is None
+        again.update("mine", sizes={"a": 3})
+        assert again.load("mine").models == str(tmp_path)
 
 
 def test_a_newer_version_is_refused(storage: SqlStorage, url: str, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from mixtree.errors import InputError, StorageError, StudyLocked
 from mixtree.search import Trial
 from mixtree.storage import schema, sql
 from mixtree.storage.base import Outcome, StudyRecord
+from mixtree.storage.checkpoints import Checkpoints
 from mixtree.storage.sql import SqlStorage, open_storage
 from mixtree.trainer import Evaluation
 
@@ -220,6 +221,43 @@ def test_tables_half_made_are_not_left_behind(file: Path, monkeypatch: Any) -> N
         storage.create(RECORD)
 
 
+def first_version(file: Path) -> None:
+    """The file as version 1 wrote it."""
+    with closing(sqlite3.connect(file)) as plain:
+        for column in ("sizes", "notes", "models"):
+            plain.execute(f"ALTER TABLE studies DROP COLUMN {column}")
+        plain.commit()
+    version(file, "1")
+
+
+def test_a_file_of_the_first_version_is_brought_up(storage: SqlStorage, file: Path) -> None:
+    fill(storage)
+    before = storage.load("mine")
+    storage.close()
+    first_version(file)
+    with closing(SqlStorage(file)) as again:
+        found = again.load("mine")
+        assert (found.sizes, found.notes, found.models) == ({}, (), None)
+        assert (found.config, found.budget, found.created) == (before.config, before.budget, before.created)
+        assert len(again.nodes("mine")) == 3
+        again.update("mine", sizes={"a": 3}, notes=("n",))
+        assert (again.load("mine").sizes, again.load("mine").notes) == ({"a": 3}, ("n",))
+
+
+def test_an_older_file_that_may_only_be_read_is_told(
+    storage: SqlStorage, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.close()
+    first_version(file)
+    before = file.read_bytes()
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(
+        StorageError, match=r"studies.db was written by an older mixtree and may only be read"
+    ):
+        SqlStorage(file)
+    assert file.read_bytes() == before
+
+
 @pytest.mark.parametrize("table", ["studies", "users", "spend"])
 def test_another_programs_file_is_left_alone(file: Path, table: str) -> None:
     with closing(sqlite3.connect(file)) as plain:
@@ -414,6 +452,73 @@ def test_processes_that_make_a_file_at_the_same_time(file: Path) -> None:
     assert [process.returncode for process in processes] == [0] * 6
     with closing(SqlStorage(file)) as storage:
         assert sorted(each.name for each in storage.studies()) == list("012345")
+
+
+# ------------------------------------------------------------------------------------ where models are
+
+
+def checkpoints(storage: SqlStorage, name: str = "mine") -> Checkpoints:
+    found = storage.checkpoints(name)
+    assert found is not None
+    return found
+
+
+def place(storage: SqlStorage, name: str = "mine") -> str | None:
+    return storage.models(storage.load(name))
+
+
+def test_models_elsewhere_are_found_from_any_folder(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with closing(SqlStorage(file, checkpoints="models")) as storage:
+        storage.create(RECORD)
+        checkpoints(storage).write((0,), {"w": np.ones(3)})
+    monkeypatch.chdir(tmp_path)
+    with closing(SqlStorage(file)) as again:
+        assert place(again) == str(tmp_path / "here" / "models" / "mine")
+        assert checkpoints(again).exists((0,))
+        again.copy("mine", "copy")
+        assert place(again, "copy") == str(tmp_path / "here" / "models" / "copy")
+        assert checkpoints(again, "copy").exists((0,))
+
+
+def test_a_study_that_goes_on_elsewhere_is_found_there(file: Path, tmp_path: Path) -> None:
+    with closing(SqlStorage(file, checkpoints=tmp_path / "old")) as storage:
+        storage.create(RECORD)
+    with closing(SqlStorage(file, checkpoints=tmp_path / "new")) as storage:
+        assert place(storage) == str(tmp_path / "new" / "mine")
+        assert storage.load("mine").models == str(tmp_path / "old")  # looking changes nothing
+        storage.update("mine", status="running")
+    with closing(SqlStorage(file)) as storage:
+        assert place(storage) == str(tmp_path / "new" / "mine")
+
+
+def test_models_beside_a_file_move_with_it(storage: SqlStorage, file: Path, tmp_path: Path) -> None:
+    checkpoints(storage).write((0,), {"w": np.ones(3)})
+    storage.update("mine", status="stopped")
+    storage.close()
+    (tmp_path / "there").mkdir()
+    (tmp_path / "studies.db.checkpoints").rename(tmp_path / "there" / "studies.db.checkpoints")
+    with closing(SqlStorage(file.rename(tmp_path / "there" / "studies.db"))) as moved:
+        assert checkpoints(moved).exists((0,))
+
+
+def test_a_password_is_not_written_down(file: Path) -> None:
+    with closing(SqlStorage(file, checkpoints="memory://me:secret@host/models")) as storage:
+        storage.create(RECORD)
+        assert storage.load("mine").models == "memory://me@host/models"
+        assert place(storage) == "memory://me@host/models/mine"
+        assert checkpoints(storage).url == "memory://me:secret@host/models"
+
+
+def test_where_models_are_is_known_without_going_there(file: Path) -> None:
+    with closing(SqlStorage(file, checkpoints="nowhere://models")) as storage:
+        storage.create(RECORD)
+        with pytest.raises(StorageError, match="cannot use 'nowhere://models' for checkpoints"):
+            storage.checkpoints("mine")
+        assert place(storage) == "nowhere://models/mine"
 
 
 # ---------------------------------------------------------------------------------- full and read-only

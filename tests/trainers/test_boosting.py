@@ -202,6 +202,9 @@ def test_settings_that_cannot_work_are_refused(kind):
         make(kind, params={"eta": 0.1})
     with pytest.raises(InputError, match="objective"):
         make(kind, params={"objective": "binary"})
+    for rounds in ("n_estimators", "num_boost_round"):
+        with pytest.raises(InputError, match=f"the budget says how many there are: leave {rounds} out"):
+            make(kind, params={rounds: 5})
     name = "boosting" if kind is LightGBMTrainer else "booster"
     with pytest.raises(InputError, match="dart.*cannot be continued"):
         make(kind, params={name: "dart"})

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from mixtree.data.sources import Sources
 from mixtree.data.synthetic import synthetic
+from mixtree.errors import StorageError
 from mixtree.partition import PARTITIONS
 from mixtree.search import TreeSearch
 from mixtree.simplex import uniform_mixture
@@ -121,6 +122,52 @@ def test_a_study_on_disk_goes_on_to_the_same_bits(
     assert bits(more, first) == bits(raised, first)
     values = [{path: node.value for path, node in each.tree.items()} for each in (more, raised)]
     assert values[0] == values[1]
+
+
+def half(parameters: Any) -> torch.optim.Optimizer:
+    """The first tensor learns at another rate than the others."""
+    first, *others = parameters
+    return torch.optim.SGD([{"params": [first], "lr": 0.2}, {"params": others}], lr=0.1)
+
+
+def lower(parameters: Any) -> torch.optim.Optimizer:
+    first, *others = parameters
+    return torch.optim.SGD([{"params": [first], "lr": 0.2}, {"params": others}], lr=0.05)
+
+
+OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "loss": (
+        {"loss": lambda o, y: nn.functional.cross_entropy(o, y, reduction="none")},
+        {"loss": lambda o, y: nn.functional.cross_entropy(o, y, reduction="none", label_smoothing=0.1)},
+    ),
+    "loss of an object": (
+        {"loss": nn.CrossEntropyLoss(weight=torch.tensor([1.0, 1.0]), reduction="none")},
+        {"loss": nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0]), reduction="none")},
+    ),
+    "settings": ({"optimizer": half}, {"optimizer": lower}),
+    "scheduler": (
+        {"scheduler": lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 0.9**step)},
+        {"scheduler": lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 0.5**step)},
+    ),
+    "collate": (
+        {"collate": lambda x: torch.from_numpy(x).float()},
+        {"collate": lambda x: 2 * torch.from_numpy(x).float()},
+    ),
+    "output": ({"output": lambda o: o.softmax(1)}, {"output": lambda o: (2 * o).softmax(1)}),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_study_does_not_go_on_with_another_function(name: str, tmp_path: Path) -> None:
+    def go_on(options: dict[str, Any], *, resume: bool) -> Result[TorchState]:
+        made = TorchTrainer(sources(), plain, batch_size=5, engine="eager", **options)
+        return run(search(), made, storage=tmp_path / "study.db", resume=resume)
+
+    first, other = OTHERS[name]
+    begun = go_on(first, resume=False)
+    assert go_on(first, resume=True).value == begun.value
+    with pytest.raises(StorageError, match=rf"other settings \(trainer\.{name.split()[0]} was .* is "):
+        go_on(other, resume=True)
 
 
 def _job(of: TorchTrainer) -> Job[TorchState]:

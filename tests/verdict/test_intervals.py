@@ -15,6 +15,7 @@ from mixtree.errors import InputError
 from mixtree.metrics import (
     ACCURACY,
     AUROC,
+    F1,
     HAND_TILL,
     LOG_LOSS,
     MAE,
@@ -26,14 +27,16 @@ from mixtree.metrics import (
 )
 from mixtree.verdict import (
     Difference,
+    Repeat,
     corrected,
     honest_score,
     label_folds,
     out_of_fold,
     paired_difference,
+    repeated_difference,
 )
 
-METRICS = (ACCURACY, AUROC, LOG_LOSS, HAND_TILL, MAE, RMSE)
+METRICS = (ACCURACY, F1, AUROC, LOG_LOSS, HAND_TILL, MAE, RMSE)
 
 
 def problem(metric: Metric, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -611,3 +614,134 @@ def test_what_is_lost_in_the_rounding_of_huge_losses_is_no_difference() -> None:
     found = paired_difference(SQUARED_LOSS, y, one, two)
     assert found.low <= found.value <= found.high and found.outcome in ("the same", "not distinguishable")
     assert found.p == 1.0
+
+
+@pytest.mark.parametrize("rows", [20, 200])
+def test_f1_of_few_hits_or_of_no_mistake_has_an_interval(rows: int) -> None:
+    y = np.zeros(rows, dtype=int)
+    y[:3] = 1
+    right = np.eye(2)[y]
+    perfect = honest_score(F1, y, right, rows_role="test")
+    assert perfect.value == perfect.high == 1.0
+    assert perfect.low == pytest.approx(2.0 * 0.025 ** (1 / 3) / (1.0 + 0.025 ** (1 / 3)))  # exact: 3 of 3
+    nothing = honest_score(F1, y, np.eye(2)[np.zeros(rows, dtype=int)], rows_role="test")
+    assert nothing.value == nothing.low == 0.0
+    assert nothing.high > 0.5
+    surer = np.abs(right - 0.1)  # other predictions, the same classes
+    gap = paired_difference(F1, y, right, surer)
+    assert gap.low < 0.0 == gap.value < gap.high
+
+
+# --------------------------------------------------------------------------------------- means over repeats
+
+
+def models(rng, rows, regression=False):
+    signal = 1.5 * rng.standard_normal(rows)
+    if regression:
+        return signal + rng.standard_normal(rows), signal + rng.normal(0, 0.3, rows), 0.8 * signal
+    y = (rng.random(rows) < 1 / (1 + np.exp(-signal))).astype(int)
+    p, q = (1 / (1 + np.exp(-each)) for each in (signal, 0.5 * signal + rng.normal(0, 0.5, rows)))
+    return y, np.column_stack([1 - p, p]), np.column_stack([1 - q, q])
+
+
+BY_ROW = [LOG_LOSS, ACCURACY, AUROC, RMSE, MAE]
+
+
+@pytest.mark.parametrize("metric", BY_ROW, ids=lambda metric: metric.name)
+def test_repeats_that_share_everything_are_as_good_as_one(metric):
+    """The same rows three times are not three times as many rows."""
+    y, one, two = models(np.random.default_rng(1), 120, metric.task == "regression")
+    repeat = Repeat(y, one, two, np.arange(120))
+    alone = paired_difference(metric, y, one, two)
+    assert repeated_difference(metric, [repeat]) == alone
+    thrice = repeated_difference(metric, [repeat] * 3)
+    assert (thrice.value, thrice.rows) == (pytest.approx(alone.value), 120)
+    assert (thrice.low, thrice.high) == (pytest.approx(alone.low), pytest.approx(alone.high))
+
+
+@pytest.mark.parametrize("metric", BY_ROW, ids=lambda metric: metric.name)
+def test_repeats_of_other_rows_add_up(metric):
+    """Four repeats of 100 rows each, none in two of them, are nearly as good as 400 rows."""
+    y, one, two = models(np.random.default_rng(2), 400, metric.task == "regression")
+    parts = np.arange(400).reshape(4, 100)
+    found = repeated_difference(metric, [Repeat(y[p], one[p], two[p], p) for p in parts])
+    whole = paired_difference(metric, y, one, two)
+    assert found.rows == 400
+    assert 0.9 < (found.high - found.low) / (whole.high - whole.low) < 1.9
+    crossed = [Repeat(y[p], one[p], two[p], np.arange(100)) for p in parts]  # believed to be the same rows
+    assert repeated_difference(metric, crossed).rows == 100
+
+
+def test_what_seeds_decide_has_students_interval():
+    """Every row tells the same, every repeat something else: n rows are no help."""
+    y, gaps = np.zeros(500), np.array([0.1, 0.3, 0.5, 0.2])
+    noise = 1e-4 * np.random.default_rng(0).standard_normal(500)
+    repeats = [Repeat(y, np.full(500, 1.0 + gap) + noise, np.ones(500), np.arange(500)) for gap in gaps]
+    found = repeated_difference(MAE, repeats)
+    reach = student.ppf(0.975, 3) * gaps.std(ddof=1) / 2
+    assert found.value == pytest.approx(gaps.mean(), abs=1e-4)
+    assert (found.high - found.value, found.value - found.low) == (pytest.approx(reach, rel=1e-2),) * 2
+    assert found.p == pytest.approx(ttest_1samp(gaps, 0.0).pvalue, rel=0.05)
+    two = repeated_difference(MAE, repeats[:2])
+    assert two.low < 0.0 < two.high  # one degree of freedom
+
+
+def test_seeds_that_only_shuffle_rows_are_not_counted_twice():
+    """What repeats differ in by chance of single rows is within the rows already."""
+    rng, y = np.random.default_rng(5), np.zeros(200)
+    widths = []
+    for _ in range(40):
+        repeats = [
+            Repeat(y, 1.0 + np.abs(rng.standard_normal(200)), np.ones(200), np.arange(200)) for _ in range(5)
+        ]
+        found = repeated_difference(MAE, repeats)
+        widths.append(found.high - found.low)
+    every = 2 * 1.96 * np.sqrt((1 - 2 / np.pi) / 1000)  # as of 1,000 rows
+    assert 0.95 * every < np.median(widths) < 1.6 * every
+
+
+def test_a_users_function_over_repeats_takes_nothing_off():
+    def middle(y, predictions):
+        return float(np.median(np.abs(y - predictions)))
+
+    metric = as_metric(middle, classes=0, higher_is_better=False)
+    rng = np.random.default_rng(3)
+    y = rng.standard_normal(60)
+    repeats = [
+        Repeat(y, y + rng.standard_normal(60), y + 0.1 * rng.standard_normal(60), np.arange(60))
+        for _ in range(3)
+    ]
+    found = repeated_difference(metric, repeats)
+    single = [paired_difference(metric, each.y, each.one, each.two) for each in repeats]
+    assert found.value == pytest.approx(np.mean([each.value for each in single]))
+    assert found.outcome == "worse" and found.method == "mean of 3 repeats, bias-corrected bootstrap"
+    widest = max(each.high - each.low for each in single)
+    assert found.high - found.low >= 0.8 * widest
+
+
+def test_repeats_of_the_same_predictions_and_of_diverged_models():
+    y, one, two = models(np.random.default_rng(4), 50)
+    rows = np.arange(50)
+    same = repeated_difference(LOG_LOSS, [Repeat(y, one, one, rows)] * 2)
+    assert same.outcome == "the same" and same.p == 1.0
+    gone = [Repeat(y, one, two, rows), Repeat(y, one, np.full_like(two, np.nan), rows)]
+    assert repeated_difference(LOG_LOSS, gone).outcome == "unknown"
+    apart = [Repeat(y, one, two, rows), Repeat(y, one, one, rows), Repeat(y, one, two, rows)]
+    found = repeated_difference(LOG_LOSS, apart)
+    gap = LOG_LOSS(y, one) - LOG_LOSS(y, two)
+    assert found.value == pytest.approx(2 / 3 * gap) and found.low <= found.value <= found.high
+
+
+def test_the_interval_of_repeats_and_its_p_value_agree():
+    rng = np.random.default_rng(9)
+    for _ in range(30):
+        y, one, two = models(rng, 40)
+        noisy = [two + 0.0 * two for _ in range(3)]
+        shifts = rng.normal(0, 0.08, size=(3, 1))
+        noisy = [
+            np.clip(each + [shift[0], -shift[0]], 0.01, 0.99)
+            for each, shift in zip(noisy, shifts, strict=True)
+        ]
+        noisy = [each / each.sum(axis=1, keepdims=True) for each in noisy]
+        found = repeated_difference(LOG_LOSS, [Repeat(y, one, each, np.arange(40)) for each in noisy])
+        assert (found.p <= 0.05) == (not found.low <= 0.0 <= found.high)

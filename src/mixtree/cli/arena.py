@@ -15,7 +15,11 @@ def add_to(app: typer.Typer) -> None:
 
 def arena(
     half: Annotated[
-        str, typer.Option(help="design (choices are made on it), confirm (nothing is), or all.")
+        str,
+        typer.Option(
+            help="design (choices are made on it), confirm (nothing is), undertrained (small budgets, auto "
+            "and uniform alone), or all."
+        ),
     ] = "confirm",
     methods: Annotated[
         str | None,
@@ -52,8 +56,8 @@ def arena(
     from mixtree.experiments.parallel import Crew
     from mixtree.experiments.tasks import tasks
 
-    if half not in ("design", "confirm", "all"):
-        raise InputError(f"--half is design, confirm or all; got {half!r}")
+    if half not in ("design", "confirm", "undertrained", "all"):
+        raise InputError(f"--half is design, confirm, undertrained or all; got {half!r}")
     chosen = [task for task in tasks() if half in (task.half, "all") and (only is None or only in task.name)]
     if not chosen:
         raise InputError(

@@ -3,28 +3,69 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mixtree.cli.fit import fit_options, scaled, table_spec, testable
-from mixtree.cli.options import DATA, FITTING, JUDGING, OUTPUT, Flag, Values, command, with_config
-from mixtree.cli.reports import four_digits, mixture_words, print_plan
+from mixtree.cli.fit import fit_options, read, scale_of, scaled, testable
+from mixtree.cli.options import (
+    DATA,
+    FITTING,
+    JUDGING,
+    OUTPUT,
+    PLACE,
+    Flag,
+    Values,
+    command,
+    seconds,
+    with_config,
+)
+from mixtree.cli.reports import dry_run, four_digits, mixture_words, print_plan
 from mixtree.errors import InputError
 
 if TYPE_CHECKING:
     from mixtree.data.sources import Sources
+    from mixtree.fitting import FitOptions
 
 _ALONE = 10
 """Sources that are tried alone unless told."""
-_FIT_ONLY = ("min", "max", "max_passes", "time_limit", "init")
-"""Flags that a comparison of algorithms, baselines among them, has no use for."""
+_REFUSED = {
+    "nested": (
+        "--nested scores one fit by others like it; a comparison repeats every algorithm instead: --repeats, "
+        "with --test, --target or --holdout for rows to score"
+    ),
+    "attribution": (
+        "--attribution is of one returned model and its mixture: mixtree fit --policy ALGORITHM has it; "
+        "here algorithms such as only:NAME can be compared"
+    ),
+    "storage": (
+        "--storage keeps a study to resume, and a comparison is many short ones that are not kept: leave it "
+        "out; --out DIR has the table of runs, and mixtree fit --policy ALGORITHM a study"
+    ),
+    "study": (
+        "--study names a study to resume, and a comparison keeps none: leave it out; mixtree fit --policy "
+        "ALGORITHM --study NAME makes one"
+    ),
+}
+_OTHERWISE: dict[str, dict[str, Any]] = {
+    "time_limit": {"help": "Stop every run after this long: 90s, 10m, 2h."},
+    "policy": {"help": "The algorithm that the others are compared with.", "default": "the first one"},
+    "reference": {
+        "help": "Baselines to compare with: uniform, all (each as NAME+decay) or none.",
+        "default": "those of --algorithms",
+    },
+    "out": {"help": "Folder for the table of runs and a figure.", "default": "none"},
+    **{name: {"help": "Of fit alone: refused, with the reason."} for name in _REFUSED},
+}
+"""What flags of ``fit`` mean here."""
+_BINDING = ("minimum", "maximum", "max_passes", "stop_early")
+"""Options that somebody has to keep to."""
 FLAGS = (
     *DATA,
-    *(flag for flag in FITTING if flag.name not in _FIT_ONLY),
-    *(flag for flag in JUDGING if flag.name == "holdout"),
+    *(replace(each, **_OTHERWISE.get(each.name, {})) for each in (*FITTING, *JUDGING, *PLACE)),
     Flag(
         "algorithms",
         str,
@@ -33,7 +74,6 @@ FLAGS = (
         metavar="A,B,C",
     ),
     Flag("repeats", int, "Repeats, each with its own seed (and split of --target).", "3", metavar="R"),
-    Flag("out", Path, "Folder for the table of runs and a figure.", "none", metavar="DIR"),
     *OUTPUT,
 )
 
@@ -48,41 +88,70 @@ def compare(tables: list[Path], values: Values) -> None:
 
     from mixtree.data.labelscale import LabelScale
     from mixtree.data.sources import Problem
-    from mixtree.data.tables import load_tables
     from mixtree.experiments.comparison import Rules, paired, summarise
     from mixtree.experiments.comparison import compare as run_all
-    from mixtree.fitting import make_objective, metric_of, prepare
+    from mixtree.fitting import make_objective, make_setting, metric_of, prepare
     from mixtree.listeners.progress import ComparisonProgress
     from mixtree.metrics import class_names
     from mixtree.models import make_trainer
     from mixtree.verdict import holdout
 
     tables, values = with_config(tables, values, FLAGS)
+    for name, why in _REFUSED.items():
+        if name in values:
+            raise InputError(why)
     repeats, seed = values.get("repeats", 3), values.get("seed", 0)
     if repeats < 1:
         raise InputError(f"--repeats must be at least 1; got {repeats}")
-    out = values.get("out")
+    out, limit = values.get("out"), seconds(values.get("time_limit"))
     if out is not None and out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file: name a folder")
-    spec, given = table_spec(tables, values), fit_options(values)
-    data = [load_tables(spec, seed=seed + repeat) for repeat in range(repeats)]
-    scale, options = LabelScale.of(data[0].problem_sources), scaled(data[0], given)[1]
+    arrays, first = read(tables, values)
+    data = [first, *(read(tables, {**values, "seed": seed + repeat})[1] for repeat in range(1, repeats))]
+    fitting = {name: value for name, value in values.items() if name not in ("policy", "reference")}
+    given = fit_options(fitting, init=arrays)
+    scale = scale_of(values) or LabelScale.of(first.problem_sources)
+    options = scaled(first, given, scale)[1]
     data = [scaled(each, given, scale)[0] for each in data]
-    classes = data[0].problem_sources.classes
+    classes = first.problem_sources.classes
     data = [testable(each, metric_of(options, classes)) for each in data]
-    prepared = prepare(data[0].problem_sources, options, test=data[0].test)
-    print_plan(Console(stderr=True, emoji=False), data[0], prepared)
+    # What is common to all algorithms: options that only some of them know would decide on one of these.
+    common = replace(
+        options,
+        policy="auto",
+        nu=None,
+        rho=None,
+        optimism=None,
+        returns=None,
+        minimum={},
+        maximum={},
+        max_passes=None,
+        stop_early=False,
+    )
+    prepared = prepare(data[0].problem_sources, common, test=data[0].test)
     chosen = prepared.chosen
-    algorithms = _algorithms(values.get("algorithms"), prepared.sources)
+    algorithms = _algorithms(values, prepared.sources)
+    notes = _for_some(options, algorithms)
+    console = Console(stderr=True, emoji=False)
+    # The first note is of the policy.
+    print_plan(console, data[0], replace(prepared, chosen=replace(chosen, notes=chosen.notes[1:])))
+    for note in notes:
+        console.print(note, style="dim", highlight=False, markup=False, soft_wrap=True)
+    setting = make_setting(prepared.sources, options, chosen)
     rules = Rules(
         chosen.budget,
         chosen.steps,
         chosen.metric,
-        prepared.setting.options,
+        setting.options,
         chosen.batch_size,
         objective=lambda problem: make_objective(options, chosen, problem.sources),
-        use_target_rows=prepared.setting.use_target_rows,
-        auto=prepared.setting.auto,
+        use_target_rows=setting.use_target_rows,
+        auto=setting.auto,
+        minimum=setting.minimum,
+        maximum=setting.maximum,
+        caps=setting.caps,
+        stop_early=options.stop_early,
+        time_limit=limit,
     )
     problems = []
     for repeat, each in enumerate(data):
@@ -94,6 +163,16 @@ def compare(tables: list[Path], values: Values) -> None:
     def trainer(problem: Problem) -> Any:
         return make_trainer(options.model, problem.sources, prepared.model)
 
+    if values.get("dry_run"):
+        for problem in problems:
+            for algorithm in algorithms:
+                rules.search(algorithm, rules.setting(problem))
+        if values.get("json"):
+            plan = {key: value for key, value in dry_run(data[0], prepared).items() if key != "policy"}
+            typer.echo(json.dumps({**plan, "algorithms": algorithms, "repeats": repeats, "notes": notes}))
+        else:
+            typer.echo(f"would run in each of {repeats} repeats: {', '.join(algorithms)}")
+        return
     predictions: dict[tuple[str, int], Any] = {}
     progress = ComparisonProgress(len(algorithms) * repeats * chosen.budget)
     with class_names(data[0].classes or (), told=True), progress:
@@ -109,27 +188,34 @@ def compare(tables: list[Path], values: Values) -> None:
             retry=True,
         )
     summaries, against = summarise(runs), {}
-    judges = problems[0].test
-    if judges is not None:
+    judges = [problem.test for problem in problems if problem.test is not None]
+    if len(judges) == repeats:
         own = {place: scale.back(each) for place, each in predictions.items()}
-        y = scale.back(judges.y)
-        against = paired(own, y, metric_of(given, classes), algorithms=algorithms)
-    tested = data[0].test is not None
-    rows = _which_rows(tested, judges is not None)
-    kind = "test rows" if tested else "held-out rows" if judges is not None else "validation rows"
+        tests = [replace(rows, y=scale.back(rows.y)) for rows in judges]
+        against = paired(own, tests, metric_of(given, classes), algorithms=algorithms)
+    tested, judged = data[0].test is not None, len(judges) == repeats
+    rows = _which_rows(tested, judged)
+    kind = "test rows" if tested else "held-out rows" if judged else "validation rows"
     if out is not None:
         from mixtree.experiments.output import write_comparison
 
         write_comparison(out, runs, summaries, metric=chosen.metric.name, title="Comparison", rows=kind)
+    notes += [*_slowed(runs), *_stopped(runs)]
     if values.get("json"):
         told = _as_json(runs, summaries, chosen, against, algorithms[0])
-        typer.echo(json.dumps({**told, "scored_on": kind}))
+        typer.echo(json.dumps({**told, "scored_on": kind, "notes": notes}))
     else:
         console = Console(emoji=False)
         _print(console, summaries, chosen.metric.name, rows)
-        for words in _slowed(runs):
+        for words in (*_slowed(runs), *_stopped(runs)):
             console.print(words, markup=False, highlight=False, soft_wrap=True)
-        _print_against(console, algorithms, runs, None if judges is None else against)
+        _print_against(
+            console,
+            algorithms,
+            runs,
+            against if judged else None,
+            _meaning(repeats, splits="test" not in values),
+        )
 
 
 def _which_rows(tested: bool, judged: bool) -> str:
@@ -144,24 +230,63 @@ def _which_rows(tested: bool, judged: bool) -> str:
     )
 
 
-def _algorithms(text: str | None, sources: Sources) -> list[str]:
-    if text:
-        return [name.strip() for name in text.split(",") if name.strip()]
+def _algorithms(values: Values, sources: Sources) -> list[str]:
+    """What is compared, the one that the others are compared with first."""
+    text, first, reference = (values.get(name) for name in ("algorithms", "policy", "reference"))
+    if reference not in (None, "uniform", "all", "none"):
+        raise InputError(f"reference is one of uniform, all, none; got {reference!r}")
+    named = [name.strip() for name in (text or "").split(",") if name.strip()]
+    if not named:
+        named = ["auto", _tree_search(values)]
+        reference = reference or "default"
+    found = [*([first] if first else []), *named]
+    if reference in ("uniform", "all", "default"):
+        found += ["uniform", "uniform+decay"]
+    if reference in ("all", "default"):
+        found += ["pooled+decay", *_alone(sources)]
+        found += ["validation", "fine-tune"] if reference == "default" else ["validation+decay"]
+    return list(dict.fromkeys(found))
+
+
+def _tree_search(values: Values) -> str:
+    """The one that is compared unless told; maximum weights only one of them keeps."""
+    return "mixmatch-ch+commit" if "max" in values or "max_passes" in values else "mixmatch-bisect+commit"
+
+
+def _alone(sources: Sources) -> list[str]:
     sizes = sources.sizes.tolist()
     largest = sorted(range(len(sizes)), key=lambda place: -sizes[place])[:_ALONE]
-    names = [sources.names[place] for place in sorted(largest)]
     if len(sources) > _ALONE:
         others = "--algorithms only:NAME+decay names others"
         words = f"of the {len(sources)} sources the {_ALONE} largest are tried alone; {others}"
         typer.echo(words, err=True)
+    return [f"only:{sources.names[place]}+decay" for place in sorted(largest)]
+
+
+def _for_some(options: FitOptions, algorithms: list[str]) -> list[str]:
+    """Which algorithms keep to options that not all know; an error where none does and one has to."""
+    from mixtree.algorithms import MIXMATCH, options_of
+
+    known = frozenset[str]().union(*(options_of(name) for name in ("auto", *MIXMATCH)))
+    asked: dict[tuple[str, ...], list[str]] = {}
+    for flag in FLAGS:
+        name = {"min": "minimum", "max": "maximum"}.get(flag.name, flag.name)
+        if name not in known or getattr(options, name) in (None, False, {}):
+            continue
+        knowing = tuple(each for each in algorithms if name in options_of(each))
+        if not knowing and name in _BINDING:
+            who = [each for each in MIXMATCH if name in options_of(each)]
+            raise InputError(
+                f"{flag.flag}: none of the algorithms keeps to it; add one that does (--algorithms "
+                f"{', '.join(who)}, each with or without +commit), or leave it out"
+            )
+        if len(knowing) < len(algorithms):
+            asked.setdefault(knowing, []).append(flag.flag)
     return [
-        "auto",
-        "mixmatch-bisect+commit",
-        "uniform+decay",
-        "pooled+decay",
-        *(f"only:{name}+decay" for name in names),
-        "validation",
-        "fine-tune",
+        f"{', '.join(flags)}: for {', '.join(knowing)}; the others run without"
+        if knowing
+        else f"{', '.join(flags)}: for none of these algorithms"
+        for knowing, flags in asked.items()
     ]
 
 
@@ -171,7 +296,7 @@ def _as_json(
     from mixtree.experiments.output import plain
     from mixtree.verdict.words import against_row, against_words
 
-    keys = ("algorithm", "repeat", "val_score", "test_score", "mixture", "spent", "lr_scale")
+    keys = ("algorithm", "repeat", "val_score", "test_score", "mixture", "spent", "lr_scale", "finished")
     return {
         "metric": chosen.metric.name,
         "budget": chosen.budget,
@@ -179,7 +304,7 @@ def _as_json(
         "summary": plain(summaries),
         "verdict": {
             "of": first,
-            "repeat": 0,
+            "repeats": summaries[0].repeats,
             "sentences": [against_words(name, each) for name, each in against.items()],
             "against": [against_row(name, each) for name, each in against.items()],
         },
@@ -213,23 +338,54 @@ def _print(console: Any, summaries: list[Any], metric: str, rows: str) -> None:
 
 def _slowed(runs: list[Any]) -> list[str]:
     """Which algorithms were trained with smaller steps, since they diverged with the usual ones."""
+    found: dict[tuple[str, int], list[str]] = {}
+    for name in dict.fromkeys(each.algorithm for each in runs):
+        own = [each.lr_scale for each in runs if each.algorithm == name and not each.diverged]
+        slow = [rate for rate in own if rate < 1.0]
+        if slow:
+            rates = " and ".join(f"{rate:g}" for rate in sorted(set(slow)))
+            found.setdefault((rates, len(slow)), []).append(name)
+    repeats = 1 + max(each.repeat for each in runs)
+    return [
+        f"trained at {rates} × the usual step size in {count} of {repeats} repeats, since larger ones "
+        f"diverged: {', '.join(names)}; the steps until then come on top of the budget"
+        for (rates, count), names in found.items()
+    ]
+
+
+def _stopped(runs: list[Any]) -> list[str]:
+    """Which algorithms the time limit ended."""
     found: dict[str, list[Any]] = {}
     for each in runs:
-        if each.lr_scale < 1.0 and not each.diverged:
+        if not each.finished:
             found.setdefault(each.algorithm, []).append(each)
     told = []
     for name, own in found.items():
-        rates = " and ".join(f"{rate:g}" for rate in sorted({each.lr_scale for each in own}))
-        repeats = sum(each.algorithm == name for each in runs)
+        repeats, least = sum(each.algorithm == name for each in runs), min(map(_steps, own))
         told.append(
-            f"{name} was trained at {rates} × the usual step size in {len(own)} of {repeats} repeats: larger "
-            "ones diverged, and the steps until then come on top of the budget"
+            f"the time limit ended {name} in {len(own)} of {repeats} repeats, after {least:,} of "
+            f"{own[0].budget:,} steps at the earliest"
         )
     return told
 
 
+def _steps(each: Any) -> int:
+    return sum(each.spent.values())
+
+
+def _meaning(repeats: int, *, splits: bool) -> str:
+    """What the intervals are of."""
+    if repeats == 1:
+        return (
+            "paired by row; one repeat: the intervals know nothing of what another seed would do (--repeats)"
+        )
+    what = "other rows, seeds and splits" if splits else "other rows and other seeds"
+    few = "; two tell little: more make them narrower (--repeats)" if repeats == 2 else ""
+    return f"means over {repeats} repeats, paired by row; the intervals are for {what}{few}"
+
+
 def _print_against(
-    console: Any, algorithms: list[str], runs: list[Any], against: dict[str, Any] | None
+    console: Any, algorithms: list[str], runs: list[Any], against: dict[str, Any] | None, meaning: str
 ) -> None:
     """The first algorithm beside each other; None if there are no rows for it."""
     if against is None:
@@ -238,10 +394,10 @@ def _print_against(
         return
     first, *others = algorithms
     lines = [f"{first}: {_against_words(name, against.get(name))}" for name in dict.fromkeys(others)]
-    if others and any(each.diverged for each in runs if (each.algorithm, each.repeat) == (first, 0)):
+    if others and any(each.diverged for each in runs if each.algorithm == first):
         lines = [f"{first}: not comparable with any other: it diverged"]
-    if lines and any(each.repeat > 0 for each in runs):
-        console.print("paired, on the first repeat's rows and of its models alone:", style="dim")
+    elif lines:
+        console.print(meaning, style="dim", soft_wrap=True)
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 

@@ -17,15 +17,17 @@ from mixtree.cli.options import (
     JUDGING,
     OUTPUT,
     PLACE,
+    VERBOSE,
     Values,
     command,
     pairs,
     seconds,
     weights,
+    whole,
     with_config,
 )
 from mixtree.cli.place import Place, find_place, write
-from mixtree.cli.reports import dry_run, print_plan, print_result, print_warnings
+from mixtree.cli.reports import dry_run, print_plan, print_result
 from mixtree.cli.studies import Json, Name, Where, open_existing, pick
 from mixtree.errors import DataError, InputError
 
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from mixtree.fitting import FitOptions, Prepared
     from mixtree.metrics import Metric
 
-FLAGS = (*DATA, *FITTING, *JUDGING, *PLACE, *OUTPUT)
+FLAGS = (*DATA, *FITTING, *JUDGING, *PLACE, *OUTPUT, VERBOSE)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -57,7 +59,7 @@ def resume(
     budget: Annotated[
         int | None,
         typer.Option(
-            min=1,
+            parser=whole,
             metavar="STEPS",
             help="A larger budget, to go on with a finished study.",
             show_default="as before",
@@ -72,6 +74,10 @@ def resume(
             "--allow-changed-data", help="Go on although the tables have changed.", show_default="off"
         ),
     ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Another folder for the model.", show_default="as before"),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Go on with a study that was interrupted, or with a finished one at a larger budget."""
@@ -90,7 +96,7 @@ def resume(
     # What was chosen from the data then is kept, counted in steps: a raised budget must not change the steps
     # per node, and the study knows its budget better than the command that began it.
     values = {**record.recipe["values"], **record.recipe["chosen"], "study": record.name, "json": as_json}
-    values |= {"storage": where, "out": _folder(Path(url), Path(values["out"]))}
+    values |= {"storage": where, "out": out or _folder(Path(url), Path(values["out"]))}
     values["budget"] = budget or record.budget
     if "holdout" not in record.recipe["chosen"]:  # from before rows were held out
         values.setdefault("holdout", 0.0)
@@ -117,7 +123,7 @@ def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_da
     if values.get("workers", 1) < 1:
         raise InputError(f"--workers must be at least 1; got {values['workers']}")
     time_limit = seconds(values.get("time_limit"))
-    arrays, data = _read(tables, values)
+    arrays, data = read(tables, values)
     # Which classes have no rows was told when the tables were read.
     with class_names(data.classes or (), told=True):
         _fit_data(tables, values, place, arrays, data, time_limit, resuming, allow_changed_data)
@@ -139,10 +145,11 @@ def _fit_data(
     from mixtree.judging import judged
     from mixtree.listeners.progress import StudyProgress
     from mixtree.references import TimeLimit
-    from mixtree.study import opened, run
+    from mixtree.storage.sql import open_storage
+    from mixtree.study import run
 
     given, classes = fit_options(values, init=arrays), data.problem_sources.classes
-    data, options, scale = scaled(data, given, _scale_of(values))
+    data, options, scale = scaled(data, given, scale_of(values))
     data = testable(data, metric_of(options, classes))
     prepared = prepare(data.problem_sources, options, test=data.test)
     console = Console(stderr=True, emoji=False)
@@ -153,7 +160,8 @@ def _fit_data(
         return
     place.make()
     started = time.monotonic()
-    with StudyProgress() as progress, opened(place.storage) as storage:
+    storage = open_storage(place.storage, checkpoints=None if resuming else place.models)
+    with StudyProgress() as progress, closing(storage):
         result = run(
             prepared.search,
             prepared.trainer,
@@ -167,7 +175,8 @@ def _fit_data(
             listeners=[progress],
             allow_changed_data=allow_changed_data,
             keep_predictions=prepared.keep_predictions,
-            recipe=_recipe(tables, values, data, prepared),
+            data=prepared.given,
+            recipe=_recipe(tables, values, prepared),
         )
         own = metric_of(given, classes)
         result = judged(
@@ -180,7 +189,6 @@ def _fit_data(
             limit=TimeLimit.after(result, started, time_limit),
             warnings=data.doubtful,
         )
-    print_warnings(console, result.warnings)
     about = write(place, data, prepared, result, values, scale)
     keys = (
         "study",
@@ -197,11 +205,12 @@ def _fit_data(
     if values.get("json"):
         typer.echo(json.dumps({key: about[key] for key in keys}))
     else:
-        # Who asks what the sources are worth wants to read it.
-        print_result(place.out, about, result, most=None if values.get("attribution") else 5)
+        # What the sources are worth, if that was asked for, is in the notes.
+        verbose = bool(values.get("verbose") or values.get("attribution"))
+        print_result(place.out, about, result, verbose=verbose, warned=data.warnings)
 
 
-def _read(tables: list[Path], values: Values) -> tuple[Any, TableData]:
+def read(tables: list[Path], values: Values) -> tuple[Any, TableData]:
     """The tables, and the arrays of the model to start from; its weights fit only its own features."""
     from mixtree.data.tables import load_tables
 
@@ -221,7 +230,7 @@ def _read(tables: list[Path], values: Values) -> tuple[Any, TableData]:
     return read_weights(folder), load_tables(spec, seed=seed, preprocessor=preprocessor)
 
 
-def _scale_of(values: Values) -> LabelScale | None:
+def scale_of(values: Values) -> LabelScale | None:
     """The scale of the labels of the model to start from: its weights only fit that."""
     if "init" not in values:
         return None
@@ -234,18 +243,12 @@ def _scale_of(values: Values) -> LabelScale | None:
 def scaled(
     data: TableData, options: FitOptions, scale: LabelScale | None = None
 ) -> tuple[TableData, FitOptions, LabelScale]:
-    """A regression's labels at size 1, and its metric in the label's own units; a classification as it is."""
-    from mixtree.data.labelscale import LabelScale
-    from mixtree.metrics import as_metric, default_metric
+    """The data and the options as ``fitting.scaled`` has them, the test rows too."""
+    from mixtree import fitting
 
-    sources = data.problem_sources
-    scale = LabelScale.of(sources) if scale is None else scale
-    if sources.classes:
-        return data, options, scale
-    metric = as_metric(options.metric, classes=0) if options.metric else default_metric(0)
+    sources, options, scale = fitting.scaled(data.problem_sources, options, scale)
     test = None if data.test is None else scale.rows(data.test)
-    data = replace(data, problem_sources=scale.sources(sources), test=test)
-    return data, replace(options, metric=scale.metric(metric)), scale
+    return replace(data, problem_sources=sources, test=test), options, scale
 
 
 def testable(data: TableData, metric: Metric) -> TableData:
@@ -309,7 +312,7 @@ def fit_options(values: Values, *, init: Any = None) -> FitOptions:
         "optimism",
         "returns",
     )
-    more = ("max_passes", "use_target_rows", "class_weight", "model", "seed", "policy")
+    more = ("max_passes", "use_target_rows", "class_weight", "model", "seed", "policy", "segments")
     judging = ("holdout", "nested", "reference", "attribution", "stop_early")
     chosen = {name: values[name] for name in (*names, *more, *judging) if name in values}
     if "nu" in values:
@@ -347,13 +350,13 @@ def _nu(text: str) -> Any:
         raise InputError(f"--nu is a number or auto; got {text!r}") from error
 
 
-def _recipe(tables: list[Path], values: Values, data: TableData, prepared: Prepared) -> dict[str, Any]:
+def _recipe(tables: list[Path], values: Values, prepared: Prepared) -> dict[str, Any]:
     def plain(name: str, value: Any) -> Any:
         if name == "source":
             return [f"{key}={Path(file).resolve()}" for key, file in pairs(value, "--source").items()]
         return str(value.resolve()) if isinstance(value, Path) else value
 
-    skipped = ("json", "storage", "study", "dry_run")
+    skipped = ("json", "verbose", "storage", "study", "dry_run")
     chosen = prepared.chosen
     return {
         "command": "fit",
@@ -367,5 +370,4 @@ def _recipe(tables: list[Path], values: Values, data: TableData, prepared: Prepa
             "holdout": prepared.options.holdout,
             "policy": prepared.policy,
         },
-        "rows": dict(zip(data.problem_sources.names, data.problem_sources.sizes.tolist(), strict=True)),
     }

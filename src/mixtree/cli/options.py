@@ -7,12 +7,16 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from mixtree.errors import InputError
+
+_DIGITS = 40
+"""Of a whole number at the most: 1e999999999 would fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ FITTING = (
     Flag(
         "metric",
         str,
-        "auroc, accuracy, log-loss, mae, rmse …",
+        "auroc, f1, accuracy, log-loss, mae, rmse …",
         "auroc, or rmse for a regression",
         metavar="M",
     ),
@@ -87,7 +91,7 @@ FITTING = (
     Flag(
         "max_passes",
         float,
-        "Most passes over a source's rows that a model may make (mixmatch-ch only).",
+        "Most passes over a source's rows that a model may make; of the tree searches, mixmatch-ch alone.",
         "no limit",
         metavar="P",
     ),
@@ -108,6 +112,13 @@ FITTING = (
     Flag("class_weight", str, "balanced: rare classes weigh more.", "all rows alike", metavar="balanced"),
     Flag("init", Path, "Start from the model in this folder.", "a fresh model", metavar="DIR"),
     Flag("model", str, "mlp, linear, lightgbm, xgboost or sklearn:NAME.", "mlp", metavar="MODEL"),
+    Flag(
+        "segments",
+        int,
+        "Parts of a long stage, of at least 50 steps each: stored one by one.",
+        "20",
+        metavar="N",
+    ),
     Flag("seed", int, "Seed of everything random.", "0", metavar="S"),
     Flag("workers", int, "Processes that train.", "1", metavar="N"),
 )
@@ -144,6 +155,7 @@ PLACE = (
     Flag("dry_run", bool, "Say what would be done, and do nothing."),
 )
 OUTPUT = (Flag("json", bool, "Print one JSON object on stdout."),)
+VERBOSE = Flag("verbose", bool, "Print all notes, what was decided, and where the steps went.")
 
 Values = dict[str, Any]
 
@@ -183,8 +195,28 @@ def _option(flag: Flag) -> Any:
     if flag.kind is bool:
         return typer.Option(False, flag.flag, help=flag.help, show_default="off")
     return typer.Option(
-        None, flag.flag, help=flag.help, metavar=flag.metavar, show_default=flag.default or False
+        None,
+        flag.flag,
+        help=flag.help,
+        metavar=flag.metavar,
+        show_default=flag.default or False,
+        parser=whole if flag.kind is int else None,
     )
+
+
+def whole(text: str | int) -> int:
+    """A whole number, which may be written as 1e4.
+
+    >>> whole("1e4"), whole("2.5e3"), whole("-7")
+    (10000, 2500, -7)
+    """
+    try:
+        number = Decimal(text)
+        if number.is_finite() and number.adjusted() < _DIGITS and number == number.to_integral_value():
+            return int(number)
+    except InvalidOperation:
+        pass
+    raise typer.BadParameter(f"{str(text)!r} is not a whole number: write 10000, or 1e4")
 
 
 def with_config(tables: list[Path], given: Values, flags: Sequence[Flag]) -> tuple[list[Path], Values]:
@@ -222,6 +254,8 @@ def _typed(file: Path, key: str, value: Any, flag: Flag) -> Any:
         return str(value)
     if flag.kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
+    if flag.kind is int and isinstance(value, float) and value.is_integer():  # 1e4
+        return int(value)
     wanted = str if flag.kind is Path else flag.kind
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
         raise InputError(f"{file}: {key} must be {_WORDS[wanted]}; got {value!r}")

@@ -27,6 +27,17 @@ class Place:
     storage: str
     study: str
 
+    @property
+    def has_own_storage(self) -> bool:
+        """Whether the study is in the model's folder, and nowhere else."""
+        return "://" not in self.storage and Path(self.storage).resolve() == (self.out / "study.db").resolve()
+
+    @property
+    def models(self) -> Path | None:
+        """Where a new study's models go if it is on a server; None: beside the study's file."""
+        server = "://" in self.storage and not self.storage.startswith("sqlite")
+        return self.out / "checkpoints" if server else None
+
     def make(self) -> None:
         try:
             self.out.mkdir(parents=True, exist_ok=True)
@@ -34,18 +45,45 @@ class Place:
             raise InputError(f"cannot make the folder --out {self.out}: {error.strerror}") from error
 
     def check_free(self) -> None:
-        """An error, before any work, where a study of this name stands already."""
-        if "://" not in self.storage and not Path(self.storage).exists():
-            return
-        with closing(open_existing(self.storage)) as storage:
-            if self.study in {each.name for each in storage.studies()}:
-                own = Path(self.storage) == self.out / "study.db"
-                where = str(self.out) if own else storage.where
+        """An error, before any work, where a study of this name stands already, or another one or its model.
+
+        A folder holds one study and its model: a second one would replace the model when it ends.
+        """
+        if "://" in self.storage or Path(self.storage).exists():
+            with closing(open_existing(self.storage)) as storage:
+                names, where = [each.name for each in storage.studies()], storage.where
+            own = self.has_own_storage
+            if self.study in names or (own and names):
+                there = self.study if self.study in names else names[0]
+                to = str(self.out) if own else where
+                another = "choose another --out" if own else "start another one (--study NAME)"
                 raise InputError(
-                    f"{storage.where} has a study {self.study!r} already: go on with it (mixtree resume "
-                    f"{where} {self.study}), start another one (--study NAME), choose another --out, or "
-                    f"delete it (mixtree delete {where} {self.study})"
+                    f"{where} has a study {there!r} already: go on with it (mixtree resume {to} {there}), "
+                    f"{another}, or delete it (mixtree delete {to} {there})"
                 )
+        self.check_model(resuming=False)
+
+    def check_model(self, *, resuming: bool) -> None:
+        """An error where a model of another study would be replaced: it may be the better one."""
+        from mixtree.modelfolder import ABOUT, read_about
+
+        if not (self.out / ABOUT).exists():
+            return
+        about = read_about(self.out)
+        study, stored = about.get("study"), str(about.get("storage") or self.out / "study.db")
+        here = about.get("storage") == _shown(self)
+        gone = not ("://" in stored or Path(stored).exists())
+        if resuming and study == self.study and (here or gone):  # a storage that is gone was moved
+            return
+        if not gone and (here or "://" not in stored):
+            with closing(open_existing(self.storage if here else stored)) as storage:
+                if study not in [each.name for each in storage.studies()]:
+                    return  # it was deleted, and with it what the model was kept for
+        score = f" ({about['metric']} {about['val_score']:.4g})" if about.get("val_score") is not None else ""
+        raise InputError(
+            f"--out {self.out} holds the model of study {study!r}{score}, which would be replaced: choose "
+            "another --out, or move that model away or delete it"
+        )
 
 
 def find_place(values: Values, *, resuming: bool) -> Place | None:
@@ -55,7 +93,7 @@ def find_place(values: Values, *, resuming: bool) -> Place | None:
     out = Path(values["out"])
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file: name a folder")
-    storage = values.get("storage") or str(out / "study.db")
+    storage = _storage(values, out)
     folder = Path(storage).parent
     if "://" not in storage and folder != out and not folder.is_dir():
         raise InputError(f"--storage {storage}: there is no folder {folder}; make it first")
@@ -66,9 +104,21 @@ def find_place(values: Values, *, resuming: bool) -> Place | None:
     place = Place(out, storage, values.get("study", "fit"))
     if not place.study:
         raise InputError("--study needs a name of at least one character")
-    if not resuming:
+    if resuming:
+        place.check_model(resuming=True)
+    else:
         place.check_free()
     return place
+
+
+def _storage(values: Values, out: Path) -> str:
+    """A file name, or the URL of a database server."""
+    from mixtree.storage.sql import IN_MEMORY, database_file
+
+    storage = database_file(values.get("storage") or str(out / "study.db"))
+    if storage == IN_MEMORY:
+        raise InputError(f"--storage {values['storage']} is in memory and ends with the command: name a file")
+    return storage
 
 
 def write(
@@ -84,6 +134,7 @@ def write(
     from mixtree.modelfolder import write_model
     from mixtree.scoring import untouched
 
+    place.check_model(resuming=True)  # another study may have ended here meanwhile
     trainer: Any = prepared.trainer
     metric, validation, test = prepared.chosen.metric, prepared.sources.validation, data.test
     val_score = metric(validation.y, trainer.predict(result.state, validation.x))
@@ -124,7 +175,7 @@ def write(
             "test": 0 if test is None else len(test),
         },
         "seed": options.seed,
-        "data": data_fingerprint(prepared.sources),
+        "data": data_fingerprint(prepared.given),
         "warnings": [*data.warnings, *result.warnings],
         "verdict": None if result.verdict is None else result.verdict.as_dict(),
         "certificate": _certificate(place),
@@ -144,13 +195,11 @@ def _certificate(place: Place) -> str | None:
 
 def _shown(place: Place) -> str | None:
     """Where the study is, for `mixtree show`; None inside the folder, and never a password."""
-    storage = place.storage.removeprefix("sqlite:///")
-    if "://" not in storage:
-        file = Path(storage).resolve()
-        return None if file == (place.out / "study.db").resolve() else str(file)
+    if "://" not in place.storage:
+        return None if place.has_own_storage else str(Path(place.storage).resolve())
     from sqlalchemy import make_url
 
-    return make_url(storage).render_as_string(hide_password=True)
+    return make_url(place.storage).render_as_string(hide_password=True)
 
 
 def _finite(value: float | None) -> float | None:

@@ -52,14 +52,25 @@ gzipped. What becomes of a table with something wrong in it is listed in [broken
   `test_score` and `verdict` are null where there is none.
 - `fit --dry-run`: `{rows, validation, holdout, test, features, classes, columns, policy, metric, budget,
   steps, batch_size, warnings}`.
-- `compare`: `{metric, budget, runs: [{algorithm, repeat, val_score, test_score, mixture, spent}], summary:
-  [{algorithm, repeats, score, sd, mixture, spent, seconds}], verdict, scored_on}`; `scored_on` says which
-  rows `test_score` is of: test rows, held-out rows, or, where it is null, the validation rows.
+- `compare`: `{metric, budget, runs: [{algorithm, repeat, val_score, test_score, mixture, spent, lr_scale,
+  finished}], summary: [{algorithm, repeats, diverged, score, sd, mixture, spent, seconds}], verdict: {of,
+  repeats, sentences, against: [{name, difference, low, high, p}]}, scored_on, notes}`; differences are means
+  over the repeats, as the summary's scores are; `scored_on` says which rows `test_score` is of: test rows,
+  held-out rows, or, where it is null, the validation rows; `lr_scale` is below 1 where larger steps diverged.
 - `list`: `{studies: […]}`, each as `show` has it; `show`: `{study, status, rule, mixture, value, budget,
-  spent, nodes, depth, seed, created, updated, events, verdict, certificate}`.
+  spent, nodes, depth, seed, created, updated, events, verdict, certificate, decided, models}`, with `--tree`
+  also `tree: [{path, phase, steps, value, mixture}]`; `models` is the place of the models.
+- `theory`: `{given: answer}`, or with tables `{optimistic: answer, sound: answer}`; an answer is `{constants,
+  budget, dimension: {d, scale}, derived: {kappa, nu1, rho, nu2, rho2, step_shift, first_step_size}, nodes:
+  [{height, d0_squared, target, steps, needed, k, reason, c_check: {log, largest_entry}, constant_regime,
+  exponential_regime}], given_steps, height_reached, no_tree, regret_bound, regret_failure, steps_failure,
+  feasible, sentence}`. `steps` is null where Λ does not pay for them, and `needed` then says how many would
+  do; `height_reached` and `regret_bound` are null where there is no tree, and `no_tree` says why. A regime is
+  `{formula, valid, broken}`; numbers beyond all floats are null. What they mean: [theory.md](theory.md).
 - A verdict of `fit` or `show`: `{sentence, score: {value, low, high, rows}, against: [{name, difference, low,
   high, p}], hull: {p, inside}, mixture: {source: {weight, low, high}}, queries, notes, reference_spent,
-  warnings}`.
+  warnings, metric, higher_is_better, of, optimistic, comparison, expectation, next_step}`; the last three are
+  the lines that are printed first, `sentence` the first two of them.
 
 ## The model folder
 
@@ -72,11 +83,31 @@ gzipped. What becomes of a table with something wrong in it is listed in [broken
 | `MODEL_CARD.md` | the same for people |
 | `study.db`, `study.db.checkpoints/` | the study, for `show` and `resume`; predictions do not need it |
 
+With `--storage` a study is elsewhere: a file keeps its models beside itself; a study on a server
+(`postgresql+psycopg://…`) keeps them in `checkpoints/` of the model folder. Their place is written down with
+the study: `mixtree show URL` prints it, `mixtree resume URL` finds them from any folder of that machine.
+Elsewhere missing models are computed again.
+
 The folder predicts on any machine with mixtree, without the training data; nothing in it is unpickled or run.
 A second study in the same folder (`--study NAME`) is kept beside the first; the model is that of the last.
 `mixtree export model --format onnx -o model.onnx` writes a `mlp` or `linear` model as an ONNX graph (`pip
 install 'mixtree[onnx]'`). The graph takes the preprocessed features, float32, in the order that its metadata
 `features` lists; `mixtree.modelfolder.load_model("model").preprocessor.transform(table)` makes them.
+
+## The mixture for other trainers
+
+| `mixtree export model --format` | what it prints |
+| --- | --- |
+| `json` | `{source: weight}` |
+| `huggingface` | a Python function `mixed(sources, rows)`: a `datasets` stream of that many rows |
+| `megatron` | weights and paths for `--data-path` |
+| `axolotl` | `datasets:` in YAML; a weight is the fraction of a source's rows to keep, the largest is 1 |
+| `mosaic` | `streams:` with proportions, in YAML |
+| `sampler` | the weight of one row of each source, for torch's `WeightedRandomSampler` |
+
+`huggingface` needs `datasets` 4 or newer. `axolotl` and `sampler` need the number of rows of every source,
+which a study knows unless its trainer has no rows of its own; `mixtree.export.export_mixture(weights, form,
+sizes={…})` takes them in Python. Sources of weight 0 are left out of all but `json` and `sampler`.
 """
 
 

@@ -109,21 +109,32 @@ def dry_run(data: TableData, prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def print_result(out: Path, about: dict[str, Any], result: Result[Any], *, most: int | None) -> None:
-    """What was found, for people, with so many of the verdict's notes."""
+def print_result(
+    out: Path, about: dict[str, Any], result: Result[Any], *, verbose: bool, warned: Iterable[str] = ()
+) -> None:
+    """The answer first, the mixture, warnings that were not printed before; the rest if ``verbose``.
+
+    The study's own warnings were logged when they happened.
+    """
     from rich.console import Console
 
-    console, metric = Console(emoji=False), about["metric"]
-    for note in result.notes:
-        _line(console, "decided", note)
+    console, verdict = Console(emoji=False), about["verdict"]
+    if verdict is not None:
+        verdict = {**verdict, "warnings": [each for each in verdict["warnings"] if each not in warned]}
+        print_answer(console, verdict)
     _line(console, "mixture", mixture_words(about["mixture"]))
-    if about["test_score"] is not None:
-        _line(console, metric, f"{four_digits(about['test_score'])} on {about['rows']['test']:,} test rows")
-    if about["verdict"] is not None:
-        print_verdict(console, about["verdict"], most=most)
-    spent = ", ".join(f"{phase} {steps}" for phase, steps in about["spent"].items())
-    _line(console, "steps", f"{spent}; unspent {result.unspent}; {result.reason}")
-    _line(console, "model", f"{out} (mixtree predict {out} new.csv -o predictions.csv)")
+    if verdict is not None:
+        print_comparisons(console, verdict)
+        print_warnings(console, verdict["warnings"])
+    if verbose:
+        for note in result.notes:
+            _line(console, "decided", note)
+        if verdict is not None:
+            print_notes(console, verdict)
+        spent = ", ".join(f"{phase} {steps}" for phase, steps in about["spent"].items())
+        _line(console, "steps", f"{spent}; unspent {result.unspent}; {result.reason}")
+    more = "" if verbose else f"; more in {out}/MODEL_CARD.md, or with --verbose"
+    _line(console, "model", f"{out} (mixtree predict {out} new.csv -o predictions.csv{more})")
 
 
 def four_digits(value: float | None) -> str:
@@ -135,29 +146,34 @@ def four_digits(value: float | None) -> str:
     return f"{value:.4f}" if value == 0.0 or abs(value) >= 0.001 else f"{value:.4g}"
 
 
-def print_verdict(console: Any, verdict: dict[str, Any], *, most: int | None = None) -> None:
-    """The sentence, the comparisons where there are several, and at most so many notes."""
+def print_answer(console: Any, verdict: Mapping[str, Any]) -> None:
+    """The verdict's three lines."""
+    from mixtree.verdict.words import three_lines
+
+    for line in three_lines(verdict):
+        console.print(line, style="bold", highlight=False, markup=False, soft_wrap=True)
+
+
+def print_comparisons(console: Any, verdict: Mapping[str, Any]) -> None:
+    """A table, where the model was compared with several others: the answer has the first."""
     from rich.table import Table
 
-    from mixtree.verdict.words import difference_heading, p_words, table_cell
+    from mixtree.verdict.words import difference_heading, table_row
 
-    _line(console, "verdict", verdict["sentence"])
-    if len(verdict["against"]) > 1:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for heading in ("against", difference_heading(verdict), "95 % interval", "p"):
-            table.add_column(heading)
-        for each in verdict["against"]:
-            between = f"{table_cell(each['low'])} … {table_cell(each['high'])}"
-            cells = table_cell(each["difference"]), between, p_words(each["p"])
-            table.add_row(escape(each["name"]), *cells)
-        console.print(table)
-    for warning in verdict["warnings"]:
-        _line(console, "beware", warning)
-    notes = verdict["notes"]
-    for note in notes[:most]:
+    if len(verdict["against"]) < 2:
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("against", difference_heading(verdict), "95 % interval", "p"):
+        table.add_column(heading)
+    for each in verdict["against"]:
+        table.add_row(escape(each["name"]), *table_row(each))
+    console.print(table)
+
+
+def print_notes(console: Any, verdict: Mapping[str, Any]) -> None:
+    """What else is known, and what the verdict cost."""
+    for note in verdict["notes"]:
         _line(console, "note", note)
-    if most is not None and len(notes) > most:
-        _line(console, "note", f"{len(notes) - most} more in MODEL_CARD.md and mixtree show")
     if verdict["reference_spent"]:
         spent = ", ".join(f"{name} {steps}" for name, steps in verdict["reference_spent"].items())
         _line(console, "outside the budget", f"{spent} steps")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from mixtree.experiments.report import Report
-    from mixtree.experiments.specs import SettingName
 
 
 def add_to(app: typer.Typer) -> None:
@@ -23,12 +22,21 @@ def reproduce(
         str,
         typer.Argument(help="allstate, wine-price, wine-quartile, amazon, flights (needs no download), all."),
     ],
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="authors: their η and way to search; shared: the best η for uniform; own: the best η of "
+            "every algorithm; optuna: η, λ, ν, ρ together. Repeat it.",
+            show_default="authors, shared, own",
+        ),
+    ] = None,
     authors_settings: Annotated[
-        bool, typer.Option("--authors-settings", help="The authors' ν, ρ, η, λ and way to search.")
+        bool, typer.Option("--authors-settings", help="The same as --setting authors.")
     ] = False,
-    tuned: Annotated[
-        bool, typer.Option("--tuned", help="η, λ, ν, ρ tuned by Optuna on validation rows of other splits.")
-    ] = False,
+    features: Annotated[
+        Literal["core", "notes"],
+        typer.Option(help="Of the wine experiments: points and variety, or the paper's tasting notes."),
+    ] = "core",
     repeats: Annotated[
         int, typer.Option(min=2, help="Repeats, each with its own split, model and streams.")
     ] = 10,
@@ -36,12 +44,14 @@ def reproduce(
         "mixtree-reproduce"
     ),
     workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
-    quick: Annotated[bool, typer.Option("--quick", help="Two repeats, two budgets: a first look.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="The paper's budget only, not those on the way to it.")
+    ] = False,
     docs: Annotated[
         Path | None,
         typer.Option(
-            help="Write reproduction.md and its figures here; with 'all': every setting it shows.",
-            show_default="no page",
+            help="Write reproduction.md, results and figures here.",
+            show_default="no pages",
         ),
     ] = None,
 ) -> None:
@@ -52,58 +62,74 @@ def reproduce(
     """
     from rich.console import Console
 
-    from mixtree.experiments.document import PAGE, write_page
+    from mixtree.experiments.claims import LEAST_PAIRS
+    from mixtree.experiments.document import too_few, write_pages
     from mixtree.experiments.parallel import Crew
-    from mixtree.experiments.report import carry_out
-    from mixtree.experiments.specs import EXPERIMENTS, experiments
+    from mixtree.experiments.report import DEFAULT_SETTINGS, as_setting, carry_out, draw
+    from mixtree.experiments.reproduce import GRID
+    from mixtree.experiments.specs import experiments
 
     # Plain text: ":Spain:" is a source here, not a flag.
     progress = Console(stderr=True, markup=False, emoji=False, highlight=False)
     console = Console(markup=False, emoji=False, highlight=False)
-    chosen = experiments(experiment)
-    settings: list[SettingName] = []
-    settings += ["authors"] if authors_settings else []
-    settings += ["tuned"] if tuned else []
-    pairs = [(each, setting) for setting in settings or ["ours"] for each in chosen]
-    if docs is not None and experiment == "all" and not settings:
-        pairs = [(EXPERIMENTS[name], setting) for name, setting in PAGE]
-    size = {"repeats": 2, "points": 2} if quick else {"repeats": repeats}
+    chosen = experiments(experiment, features=features)
+    wanted = [as_setting(name) for name in [*(["authors"] if authors_settings else []), *(setting or [])]]
+    points = 1 if quick else GRID
+    if repeats < LEAST_PAIRS:
+        console.print(too_few(repeats), style="yellow")
 
     def say(line: str) -> None:
         progress.print(line, style="dim")
 
-    results = []
+    results, drawn = [], []
     with Crew(workers) as crew:
-        for each, setting in pairs:
-            result = carry_out(each, setting, out, crew=crew, say=say, **size)
-            _show(result, console)
-            results.append(result)
+        for each in chosen:
+            own = [
+                carry_out(each, name, out, crew=crew, repeats=repeats, points=points, say=say)
+                for name in dict.fromkeys(wanted or DEFAULT_SETTINGS)
+            ]
+            for result in own:
+                _show(result, console)
+            drawn += draw(own, out / "figures")
+            results += own
     console.print(f"Runs, tables and figures are in {out}.")
     if docs is not None:
-        console.print(f"Written: {write_page(docs, results, work=out)}")
+        command = f"mixtree reproduce {experiment} --docs docs"
+        pages = write_pages(docs, results, drawn=drawn, command=command)
+        console.print(f"Written: {', '.join(map(str, pages))}")
 
 
 def _show(result: Report, console: Console) -> None:
     from rich.table import Table
 
-    from mixtree.experiments.report import expansion_lines
+    from mixtree.experiments.report import expansion_lines, measured, outcome_words, shares
 
+    plan, experiment = result.plan, result.plan.experiment
     console.print(f"\n{result.title}", style="bold")
+    console.print(
+        f"{experiment.title} Λ = {result.full} batches of {experiment.batch}, {experiment.steps} per node, "
+        f"{plan.repeats} repeats."
+    )
     scores = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("algorithm", f"test {result.plan.experiment.score}", "validation", "steps"):
+    for column in ("algorithm", "η", f"test {experiment.metric.name}", "spent", "seen"):
         scores.add_column(column, justify="left" if column == "algorithm" else "right", no_wrap=True)
     for cell in result.final():
-        test = f"{cell.test:.4f} ± {cell.sd:.4f}"
-        scores.add_row(cell.algorithm, test, f"{cell.validation:.4f}", f"{cell.spent:.0f}")
+        test = f"{cell.test:.{result.digits}f} ± {cell.sd:.{result.digits}f}"
+        scores.add_row(cell.algorithm, f"{cell.lr:.3g}", test, f"{cell.spent:.0f}", f"{cell.trained:.0f}")
     console.print(scores)
-    claims = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("the paper says", "we measured (95 % interval)", "holds?"):
-        claims.add_column(column)
+    console.print("Mixtures found, means over the repeats:")
+    for cell in result.final():
+        if cell.algorithm.startswith(("mixmatch", "mmd")):
+            console.print(f"- {cell.algorithm}: {shares(cell.mixture)}")
+    for sweep in result.sweeps.values():
+        if sweep.warning and (plan.setting == "own" or sweep.algorithm == "uniform"):
+            console.print(f"η of {sweep.algorithm}: {sweep.warning}", style="yellow")
+    styles = {"holds": "green", "refuted": "red", "undecided": "yellow"}
+    console.print("Claims, with 95 % intervals; of several pairs the one that fares worst:")
     for each in result.verdicts:
-        gap = each.advantage
-        measured = f"{each.left} − {each.right}: {gap.mean:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}]"
-        style = "green" if each.holds else "red"
-        claims.add_row(each.claim.text, measured, "yes" if each.holds else "no", style=style)
-    console.print(claims)
-    if result.plan.setting == "authors":
+        outcome = outcome_words(each, repeats=plan.repeats)
+        numbers = measured(each.claim, each.shown, result.digits)
+        console.print(f"- {each.claim.text}: {outcome}", style=styles[each.outcome])
+        console.print(f"  {numbers}: {each.shown.reason}")
+    if plan.setting == "authors":
         console.print("\n".join(expansion_lines(result)))

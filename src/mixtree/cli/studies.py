@@ -34,10 +34,10 @@ def add_to(app: typer.Typer) -> None:
 def open_existing(url: str) -> SqlStorage:
     """The storage at a file, in an --out folder, or behind a URL; never a new, empty one."""
     from mixtree.errors import InputError, StorageError
-    from mixtree.storage.sql import open_storage
+    from mixtree.storage.sql import database_file, open_storage
 
     # SQLite would make the file that is not there.
-    url = url.removeprefix("sqlite:///")
+    url = database_file(url)
     if "://" in url:
         return open_storage(url)
     file = _study_file(Path(url))
@@ -107,14 +107,31 @@ def list_studies(url: Where, as_json: Json = False) -> None:
     Console(emoji=False).print(table)
 
 
-def show(url: Where, study: Name = None, as_json: Json = False) -> None:
+def show(
+    url: Where,
+    study: Name = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Print the verdict's notes too.", show_default="off")
+    ] = False,
+    as_tree: Annotated[
+        bool, typer.Option("--tree", help="Print every node below its parent.", show_default="off")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Show what a study found, where its steps went, and what happened on the way."""
     from rich.console import Console
     from rich.markup import escape
 
     from mixtree.certificate import certificate_of
-    from mixtree.cli.reports import four_digits, mixture_words, print_verdict
-    from mixtree.study import VERDICT, stored_verdict
+    from mixtree.cli.reports import (
+        four_digits,
+        mixture_words,
+        print_answer,
+        print_comparisons,
+        print_notes,
+        print_warnings,
+    )
+    from mixtree.study import VERDICT, named, stored_verdict
 
     with closing(open_existing(url)) as storage:
         record = pick(storage, study)
@@ -122,15 +139,34 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
         happened = [each for each in storage.events(record.name) if each.kind != VERDICT]
         about["events"] = [[each.at, each.kind, each.message] for each in happened]
         about["verdict"] = stored_verdict(storage, record.name)
+        about["models"] = storage.models(record)
         sure = certificate_of(storage, record)
     about["certificate"] = None if sure is None else sure.as_dict()
+    about["data"], about["at_odds"] = record.data, _at_odds(url, record)
+    about["decided"] = list(record.notes)
     if as_json:
+        if as_tree:
+            about["tree"] = [
+                {
+                    "path": node.path,
+                    "phase": node.phase,
+                    "steps": node.steps,
+                    "value": node.value if isfinite(node.value) else None,
+                    "mixture": named(record, node.mixture),
+                }
+                for node in tree.values()
+            ]
         typer.echo(json.dumps(about))
         return
-    console = Console(emoji=False)
+    console, verdict = Console(emoji=False), about["verdict"]
+    if verdict is not None:
+        print_answer(console, verdict)
+    print_warnings(Console(stderr=True, emoji=False), [about["at_odds"]] if about["at_odds"] else [])
     console.print(
         f"[bold]{escape(record.name)}[/bold]: {record.status}, chosen by rule '{record.rule or 'none yet'}'"
     )
+    for note in record.notes:
+        console.print(f"decided: {note}", markup=False, highlight=False, soft_wrap=True)
     spent = ", ".join(f"{phase} {steps}" for phase, steps in about["spent"].items())
     console.print(f"spent {sum(about['spent'].values())} of {record.budget} steps ({spent or 'nothing yet'})")
     if about["mixture"]:
@@ -138,10 +174,13 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
         console.print(
             f"mixture: {mixture}\nvalue on the validation rows: {four_digits(about['value'])}", markup=False
         )
-    _print_nodes(console, record, tree)
-    if about["verdict"] is not None:
-        print_verdict(console, about["verdict"])
-    elif record.status == "finished" and record.recipe is not None:
+    if verdict is not None:
+        print_comparisons(console, verdict)
+        print_warnings(console, verdict["warnings"])
+        if verbose:
+            print_notes(console, verdict)
+    _print_tree(console, record, tree) if as_tree else _print_nodes(console, record, tree)
+    if verdict is None and record.status == "finished" and record.recipe is not None:
         words = (
             "its search has finished, its verdict and its model are not written yet: mixtree resume does it"
         )
@@ -150,8 +189,30 @@ def show(url: Where, study: Name = None, as_json: Json = False) -> None:
         console.print(f"certificate: {sure.sentence}", markup=False, highlight=False, soft_wrap=True)
         for line in sure.details:
             console.print(f"- {line}", style="dim", markup=False, highlight=False, soft_wrap=True)
+    if about["models"] is not None:
+        console.print(f"models: {about['models']}", markup=False, highlight=False, soft_wrap=True)
     for at, kind, message in about["events"]:
         console.print(f"{at} {kind}: {message}", style="dim", highlight=False, markup=False)
+
+
+def _at_odds(url: str, record: StudyRecord) -> str | None:
+    """Whether the model in the folder is not the one of this study and its data, in words."""
+    from mixtree.modelfolder import ABOUT, read_about
+    from mixtree.storage.sql import database_file
+
+    given = Path(database_file(url))
+    folders = [given, given.parent] if given.name == "study.db" else [given]
+    folders += [Path(record.recipe["values"]["out"])] if record.recipe is not None else []
+    folder = next((each for each in folders if (each / ABOUT).is_file()), None)
+    if folder is None:
+        return None
+    about = read_about(folder)
+    if about.get("study") != record.name:
+        return f"the model in {folder} is that of study {about.get('study')!r}, not of this one"
+    if about.get("data") != record.data:
+        then, now = (str(each)[:8] for each in (about.get("data"), record.data))
+        return f"the model in {folder} was trained on other data ({then}) than this study ({now})"
+    return None
 
 
 def export(
@@ -184,7 +245,8 @@ def export(
         mixture = summary(storage, record)["mixture"]
     if not mixture:
         raise InputError(f"study {record.name!r} has no result yet (it is {record.status}): resume it")
-    sizes = (record.recipe or {}).get("rows")
+    # Fits of an older version have them in their recipe.
+    sizes = record.sizes or (record.recipe or {}).get("rows")
     text = export_mixture(mixture, form, sizes=sizes)
     typer.echo(text) if output is None else output.write_text(text + "\n", encoding="utf-8")
 
@@ -256,6 +318,22 @@ def _tree(storage: SqlStorage, record: StudyRecord) -> Tree:
     from mixtree.study import stored_tree
 
     return stored_tree(storage, record.name)
+
+
+def _print_tree(console: Any, record: StudyRecord, tree: Tree) -> None:
+    """A line for every node, below its parent and further in; the chosen one has an arrow."""
+    from mixtree.cli.reports import four_digits, mixture_words
+    from mixtree.study import named
+
+    for path in sorted(tree):
+        node = tree[path]
+        line = f"{'  ' * len(path)}{path[-1] if path else 'root'}: {node.phase}, {node.steps} steps, "
+        line += f"loss {four_digits(node.value)}"
+        # Parts of the target's rows have no name here.
+        if mixture := mixture_words(named(record, node.mixture), digits=2, least=1e-300):
+            line += f", {mixture}"
+        mark = " ←" if path == record.best else ""
+        console.print(line + mark, markup=False, highlight=False, soft_wrap=True)
 
 
 def _print_nodes(console: Any, record: StudyRecord, tree: Tree, most: int = 10) -> None:

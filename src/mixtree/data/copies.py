@@ -58,6 +58,20 @@ def copied(rows: Rows, sources: Sequence[Rows], *, within: Rows | None = None) -
     return repeats
 
 
+def row_numbers(parts: Sequence[Rows]) -> list[NDArray[np.intp]]:
+    """A number for every row, by which it is known in the other parts; within a part all are different."""
+    both = []
+    for rows in parts:
+        keys = _Keys.of(rows).rows
+        order = np.argsort(keys, kind="stable")
+        first = np.searchsorted(keys[order], keys[order])
+        time = np.empty(len(keys), dtype=np.uint64)
+        time[order] = (np.arange(len(keys)) - first).astype(np.uint64)
+        both.append(np.column_stack([keys, time]))
+    numbers = np.unique(np.concatenate(both), axis=0, return_inverse=True)[1].reshape(-1)
+    return np.split(numbers.astype(np.intp), np.cumsum([len(each) for each in both])[:-1])
+
+
 def weighed(sources: Sources, sample: Sequence[Rows]) -> Sources:
     """The same sources, copies in one of them as the weight of a single row, if a sample of its rows has any.
 

@@ -45,7 +45,8 @@ _FILES = {
     ),
     "wine-notes": (
         ("wine/wine_notes_5408.csv",),
-        "a table of priced wines with the paper's 39 tasting-note columns, points, price and country",
+        "a table of priced wines with the paper's 39 tasting-note columns, points, price and country (or "
+        "winemag-data-130k-v2.csv of Kaggle's 'Wine Reviews', whose descriptions hold the notes)",
     ),
     "amazon": (("amazon/train.csv",), "train.csv of Kaggle's 'Amazon.com - Employee Access Challenge'"),
 }
@@ -193,26 +194,36 @@ def flatten_allstate(quotes: pl.DataFrame) -> pl.DataFrame:
 
 # -- Wine -------------------------------------------------------------------------------------------------
 
-WineFeatures = Literal["variety", "notes"]
-_NOT_NOTES = ("row_id", "points", "price", "country", "variety", "")
+WineFeatures = Literal["core", "notes"]
+WINE_NOTES = (
+    *("acid", "angular", "austere", "barnyard", "bright", "butter", "cassis", "charcoal", "cigar", "complex"),
+    *("cream", "crisp", "dense", "earth", "elegant", "flabby", "flamboyant", "fleshy", "food friendly"),
+    *("grip", "hint of", "intellectual", "jam", "juicy", "laser", "lees", "mineral", "oak", "opulent"),
+    *("refined", "silk", "steel", "structure", "tannin", "tight", "toast", "unctuous", "unoaked", "velvet"),
+)
+"""The paper's tasting notes: a wine has one if its description holds the text, in whatever case."""
 _VARIETY_LEAST = 50
 
 
 def wine_price(
-    *, seed: int = 0, targets: Sequence[str] = ("Chile", "Australia"), features: WineFeatures = "variety"
+    *, seed: int = 0, targets: Sequence[str] = ("Chile", "Australia"), features: WineFeatures = "core"
 ) -> Problem:
     """What does a wine cost? The label is the logarithm of the price."""
     table = wine_features(features)
-    return _wine("wine-price", table, np.log(table.y), targets, classes=0, seed=seed)
+    return _wine(_wine_name("wine-price", features), table, np.log(table.y), targets, classes=0, seed=seed)
 
 
 def wine_quartile(
-    *, seed: int = 0, targets: Sequence[str] = ("Chile",), features: WineFeatures = "variety"
+    *, seed: int = 0, targets: Sequence[str] = ("Chile",), features: WineFeatures = "core"
 ) -> Problem:
     """In which price quartile is a wine: at most 17, 25, 42, or above?"""
     table = wine_features(features)
-    quartile = np.searchsorted(WINE_QUARTILES, table.y, side="left")
-    return _wine("wine-quartile", table, quartile.astype(np.int64), targets, classes=4, seed=seed)
+    quartile = np.searchsorted(WINE_QUARTILES, table.y, side="left").astype(np.int64)
+    return _wine(_wine_name("wine-quartile", features), table, quartile, targets, classes=4, seed=seed)
+
+
+def _wine_name(name: str, features: WineFeatures) -> str:
+    return name if features == "core" else f"{name}-{features}"
 
 
 def _wine(
@@ -224,24 +235,72 @@ def _wine(
     return split(name, labelled, sources=sources, targets=aims, classes=classes, seed=seed)
 
 
-@lru_cache(maxsize=2)
 def wine_features(features: WineFeatures) -> Features:
-    """Points and variety of all priced wines, or the paper's tasting notes and points of a part of them."""
-    if features not in ("variety", "notes"):
-        raise InputError(f"wine features are 'variety' or 'notes'; got {features!r}")
-    file = data_file("wine" if features == "variety" else "wine-notes")
-    table = pl.read_csv(file, infer_schema_length=None).filter(
-        pl.col("price").is_not_null() & pl.col("country").is_not_null()
-    )
-    if features == "notes":
-        names = [name for name in table.columns if name not in _NOT_NOTES]
-        indicators: Any = table.select(pl.col(names).cast(pl.Float32)).to_numpy()
-    else:
-        # Common varieties are chosen among the source countries' rows: the target's are not looked at.
-        known = table.filter(pl.col("country").is_in(list(WINE_SOURCES)))["variety"].value_counts()
-        levels = sorted(known.filter(pl.col("count") >= _VARIETY_LEAST)["variety"].drop_nulls().to_list())
-        names = [f"variety={level}" for level in levels]
-        indicators = _one_hot(table["variety"], levels).toarray()
+    """Points and variety (core), or points and the paper's 39 tasting notes (notes), of priced wines.
+
+    The notes are those of all priced wines where the original file with its descriptions is there, else those
+    of the table that has them; ``wine_label`` says which.
+    """
+    return _wine_notes(_notes_file()) if features == "notes" else _wine_core(_core_file(features))
+
+
+def wine_label(features: WineFeatures) -> str:
+    """Which rows and columns ``wine_features`` gives here, for titles: the data decide."""
+    if features != "notes":
+        return f"points and variety of all {len(_wine_core(_core_file(features)).y):,} priced wines"
+    file = _notes_file()
+    rows = len(_wine_notes(file).y)
+    if _has_descriptions(file):
+        return f"points and 39 tasting notes of all {rows:,} priced wines"
+    return f"points and 39 tasting notes of a table of {rows:,} priced wines"
+
+
+def _core_file(features: str) -> Path:
+    if features != "core":
+        raise InputError(f"wine features are 'core' or 'notes'; got {features!r}")
+    return data_file("wine")
+
+
+def _notes_file() -> Path:
+    try:
+        original = data_file("wine")
+    except DataError:
+        return data_file("wine-notes")
+    return original if _has_descriptions(original) else data_file("wine-notes")
+
+
+def _has_descriptions(file: Path) -> bool:
+    return "description" in pl.read_csv(file, n_rows=0).columns
+
+
+@lru_cache(maxsize=2)
+def _wine_core(file: Path) -> Features:
+    table = _priced(file)
+    # Common varieties are chosen among the source countries' rows: the target's are not looked at.
+    known = table.filter(pl.col("country").is_in(list(WINE_SOURCES)))["variety"].value_counts()
+    levels = sorted(known.filter(pl.col("count") >= _VARIETY_LEAST)["variety"].drop_nulls().to_list())
+    indicators = _one_hot(table["variety"], levels).toarray()
+    return _wine_table(table, indicators, [f"variety={level}" for level in levels])
+
+
+@lru_cache(maxsize=2)
+def _wine_notes(file: Path) -> Features:
+    table = _priced(file)
+    if "description" in table.columns:
+        text = table["description"].fill_null("").str.to_lowercase()
+        table = table.with_columns(text.str.contains(note, literal=True).alias(note) for note in WINE_NOTES)
+    if missing := [note for note in WINE_NOTES if note not in table.columns]:
+        raise DataError(f"{file}: neither a description nor the tasting notes {', '.join(missing)}")
+    indicators = table.select(pl.col(WINE_NOTES).cast(pl.Float32)).to_numpy()
+    return _wine_table(table, indicators, WINE_NOTES)
+
+
+def _priced(file: Path) -> pl.DataFrame:
+    table = pl.read_csv(file, infer_schema_length=None)
+    return table.filter(pl.col("price").is_not_null() & pl.col("country").is_not_null())
+
+
+def _wine_table(table: pl.DataFrame, indicators: NDArray[np.float32], names: Sequence[str]) -> Features:
     return Features(
         table.select(pl.col("points").cast(pl.Float32)).to_numpy(),
         indicators,

@@ -369,7 +369,7 @@ def _words(
     strange: int,
     thin: bool,
 ) -> str:
-    chance = f"p = {p:.3f} on {n} target rows"
+    chance = f"{'p < 0.001' if p < 0.0005 else f'p = {p:.3f}'} on {n} target rows"
     if strange:
         chance += f", {strange} of them with a class or a value that no source has"
     if inside is False:

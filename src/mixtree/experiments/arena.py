@@ -41,6 +41,8 @@ OTHERS = (
     "pyxab-hct",
 )
 METHODS = ("auto", *BASELINES, *SEARCHES, *OTHERS)
+FEW_STEPS = ("auto", "uniform", "uniform+decay")
+"""What is run on undertrained tasks: there the question is whether the looks of ``auto`` cost too much."""
 REFERENCE = "genie+decay"
 """Not a method: it is told the true mixture, where there is one."""
 PLENTY = "target-trained"
@@ -93,6 +95,8 @@ def train(
     for task in chosen:
         for seed in seeds_of(task.half, seeds):
             wanted = [*methods, *references_of(task)]
+            if task.half == "undertrained":
+                wanted = [name for name in dict.fromkeys((*methods, *FEW_STEPS)) if name in FEW_STEPS]
             todo = [name for name in wanted if study_name(task.name, name, seed) not in done]
             if todo:
                 work.append((folder, task.name, seed, todo))

@@ -56,7 +56,8 @@ initial model ─┬─ step size × 1 ────┐
                                                         ├─ pooled      race: smallest loss wins; a less simple
                                                         └─ estimated   mixture must not have a worse metric
                                                               │
-                                                              └─ commit at full step size ── decay at a tenth
+                                                              └─ commit at full step size ── its end, decayed
+                                                                                               │ if that helps
                                                                                                │
        two folds of the target's rows: each tuned on one, scored on the other, ever longer ───┤
          the loss of rows not trained on falls, by more than chance, and the metric is no worse:
@@ -65,14 +66,19 @@ initial model ─┬─ step size × 1 ────┐
 
 Shares of the budget: 1.5 % per step size (at least 20 steps), a trunk up to 25 %, 3 % per mixture of the
 race, 21 % kept for the target's rows (7 % each for the two folds and for the tuning), the rest for the
-commit, a quarter of it decayed. Whatever is compared was trained on for its last third at a tenth of the
-step size: otherwise the noise of the last few steps decides. Everything that takes a gradient is charged;
-the estimate is closed form (joint moments of x and y). With `use_target_rows="never"`, or below 20
-validation rows, the last part is left out; below a budget of 60 steps there is nothing but uniform with a
-decayed end. Steps that ruin a model are taken back: a trunk that diverges, or that larger steps than the
-given ones make noticeably worse, is grown again with the next smaller step size; a commit that explodes is
-begun again with smaller steps on what is left for its end; a decay that explodes is left out, a commit whose
-decayed end is worse than its start by two standard errors, and a tuning that worsens the very rows that it
+commit, the last quarter of it at a tenth of the step size, unless trials of both say that the loss still
+falls faster at the full one (a sixth of that quarter each, the gain of the full one carried forward). Of
+the race's mixtures within one standard error of the best the simplest wins: uniform, then pooled, then
+estimated. Long stages are trained in segments; a stage ends when three segments in a row are surely worse
+than its best one (two standard errors of the paired difference), which then goes on; what is left unspent
+is reported. Whatever is compared was trained on for its last third at a tenth of the step size: otherwise
+the noise of the last few steps decides. Everything that takes a gradient is charged; the estimate is closed
+form (joint moments of x and y). With `use_target_rows="never"`, or below 20 validation rows, the last part
+is left out; below a budget of 60 steps there is nothing but uniform. Steps that ruin a model are taken
+back: a trunk that diverges, or that larger steps than the given ones make noticeably worse, is grown again
+with the next smaller step size; a commit that explodes is begun again with smaller steps on what is left
+for its end; a decay that explodes is left out, a commit whose decayed end is worse than its start by two
+standard errors, and a tuning that worsens the very rows that it
 was trained on.
 
 **How it was made.** The tasks and seeds of both halves were committed before the first version of the
@@ -150,10 +156,13 @@ def report_sections(scores: Sequence[Score], chosen: Sequence[Task]) -> list[Sec
             sections.append(_standings(own, half))
         if any(each.method == "auto" for each in own):
             sections.append(_against_auto(own, half))
+    few = {task.name for task in chosen if task.half == "undertrained"}
+    if own := [each for each in scores if each.task in few]:
+        sections.append(_undertrained(own))
     gaps = _genie_gaps(scores)
     sections += [each for each in (gaps, _outside_gaps(scores)) if len(each[2]) > 1]
     for task in chosen:
-        own = [each for each in scores if each.task == task.name]
+        own = [each for each in scores if each.task == task.name and task.name not in few]
         if own:
             sections.append(_task_section(task, own))
     return sections
@@ -191,6 +200,26 @@ def _against_auto(scores: Sequence[Score], half: str) -> Section:
         rows.append([rival, f"{better} tasks", f"{same} tasks", ", ".join(worse) or "none"])
     words = "By paired 95 % intervals over the seeds. By chance one comparison in forty is surely worse."
     return f"auto against every baseline and search, {half} half", words, rows
+
+
+def _undertrained(scores: Sequence[Score]) -> Section:
+    """auto against plain uniform where budgets are too small to converge, task by task."""
+    rows = [["task", "auto", "uniform", "uniform+decay", "auto − uniform (95 %)", ""]]
+    worse = []
+    for task, results in table_of(scores).items():
+        if not {"auto", "uniform", "uniform+decay"} <= results.keys():
+            continue
+        mean, low, high = paired(results["auto"], results["uniform"])
+        outcome = "surely worse" if low > 0 else "surely better" if high < 0 else ""
+        worse += [task] if low > 0 else []
+        means = [f"{results[name].mean():.4f}" for name in ("auto", "uniform", "uniform+decay")]
+        rows.append([task, *means, f"{mean:+.4f} ({low:+.4f} … {high:+.4f})", outcome])
+    words = (
+        "Budgets too small for the networks to converge, where every look at a mixture and a decayed end "
+        "cost most. Test loss, smaller is better. auto is surely worse than plain uniform on "
+        f"{len(worse)} of {len(rows) - 1} tasks: {', '.join(worse) or 'none'}."
+    )
+    return "Undertrained tasks", words, rows
 
 
 def _genie_gaps(scores: Sequence[Score]) -> Section:

@@ -12,20 +12,23 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from mixtree.algorithms import Setting, make_search, training_sources
-from mixtree.data.sources import Problem
+from mixtree.algorithms import Setting, make_search, options_of, training_sources
+from mixtree.data.copies import row_numbers
+from mixtree.data.sources import Problem, Rows
 from mixtree.errors import TrainingError
 from mixtree.events import Listener
-from mixtree.loop import Objective
+from mixtree.loop import FINISHED, Objective
 from mixtree.metrics import Metric, check_metric
 from mixtree.policies import AutoOptions
 from mixtree.retries import AtRate, blew_up, smaller_rates
 from mixtree.scoring import untouched
 from mixtree.search import Search
 from mixtree.seeds import derive_seed
+from mixtree.simplex import Mixture
+from mixtree.stopping import stop_early
 from mixtree.study import Result, run
 from mixtree.trainer import Trainer
-from mixtree.verdict import Difference, corrected, paired_difference
+from mixtree.verdict import Difference, Repeat, corrected, repeated_difference
 
 DIVERGED = "diverged"
 """What steps were spent on that diverged, beyond the budget, before smaller ones."""
@@ -53,6 +56,8 @@ class Run:
     seconds: float
     lr_scale: float = 1.0
     """× the step size, smaller than 1 if larger ones diverged and it was trained again."""
+    finished: bool = True
+    """The time limit did not end it before its budget."""
 
     @property
     def diverged(self) -> bool:
@@ -91,6 +96,15 @@ class Rules:
     """What a search minimises on a problem's validation rows; the loss unless told."""
     use_target_rows: bool = True
     auto: AutoOptions = field(default_factory=AutoOptions)
+    minimum: Sequence[float] | None = None
+    maximum: Sequence[float] | None = None
+    """Bounds of the weights, for the searches that know them."""
+    caps: Mixture | None = None
+    """Limits of passes, for those that know them: see Setting."""
+    stop_early: bool = False
+    """End tree searches once what they can still gain is below the noise."""
+    time_limit: float | None = None
+    """Seconds for every run."""
 
     def setting(self, problem: Problem, *, seed: int = 0) -> Setting:
         """What an algorithm is told of a problem."""
@@ -108,6 +122,16 @@ class Rules:
             use_target_rows=self.use_target_rows,
             auto=self.auto,
         )
+
+    def search(self, algorithm: str, setting: Setting) -> Search:
+        """The search of an algorithm, with those of the rules that it knows."""
+        known = options_of(algorithm)
+        fields = {"minimum": "minimum", "maximum": "maximum", "max_passes": "caps"}
+        bounds: dict[str, Any] = {
+            field: getattr(self, field) for option, field in fields.items() if option in known
+        }
+        search = make_search(algorithm, replace(setting, **bounds))
+        return stop_early(search) if self.stop_early and "stop_early" in known else search
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -147,7 +171,7 @@ def compare(
     for problem in problems:  # what cannot work fails here, before any training
         check_metric(rules.metric, problem.sources.validation.y, problem.sources.classes)
         for algorithm in algorithms:
-            make_search(algorithm, rules.setting(problem))
+            rules.search(algorithm, rules.setting(problem))
     finished = []
     for repeat, problem in enumerate(problems):
         plain = make_trainer(problem)
@@ -163,7 +187,8 @@ def compare(
             if retry and algorithm != "auto":  # which looks for a step size itself
                 rates += smaller_rates(rules.auto)
             for rate in rates:
-                search = make_search(algorithm, setting)
+                left = rules.time_limit and max(rules.time_limit - (time.perf_counter() - started), 1e-3)
+                search = rules.search(algorithm, setting)
                 result = _run(
                     search if rate == 1.0 else AtRate(search, rate),
                     trainer,
@@ -173,6 +198,7 @@ def compare(
                     workers=workers,
                     objective=rules.objective(problem),
                     listeners=listeners,
+                    time_limit=left,
                 )
                 if retry and result is not None:
                     last = result.state, result.node.mixture
@@ -225,28 +251,31 @@ def _report(
         each.result.spent | ({DIVERGED: each.lost} if each.lost else {}),
         each.seconds,
         each.rate,
+        each.result.reason == FINISHED,
     )
 
 
 def paired(
     predictions: Mapping[tuple[str, int], NDArray[Any]],
-    y: NDArray[Any],
+    tests: Sequence[Rows],
     metric: Metric,
     *,
     algorithms: Sequence[str],
 ) -> dict[str, Difference]:
-    """The first algorithm's score less each other's, paired by test row, corrected for looking often.
+    """The first algorithm's score less each other's, the mean over repeats, corrected for looking often.
 
-    Of the first repeat's models: an interval speaks of the rows, and other repeats share them.
+    ``tests`` are the repeats' test rows. An algorithm that diverged in a repeat is left out: the mean over
+    the others would flatter it.
     """
     first, *others = algorithms
-    if (first, 0) not in predictions:
+    numbers, repeats = row_numbers(tests), range(len(tests))
+    there = [name for name in algorithms if all((name, repeat) in predictions for repeat in repeats)]
+    if first not in there:
         return {}
-    gaps = {
-        other: paired_difference(metric, y, predictions[first, 0], predictions[other, 0])
-        for other in others
-        if (other, 0) in predictions
-    }
+    gaps = {}
+    for other in dict.fromkeys(name for name in others if name in there):
+        both = [Repeat(tests[r].y, predictions[first, r], predictions[other, r], numbers[r]) for r in repeats]
+        gaps[other] = repeated_difference(metric, both)
     return dict(zip(gaps, corrected(list(gaps.values())), strict=True))
 
 

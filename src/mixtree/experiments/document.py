@@ -1,53 +1,85 @@
-"""The page about the reproduction, written from stored runs: no number in it is typed by hand."""
+"""The pages about the reproduction, written from stored runs: no number in them is typed by hand."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
+from itertools import groupby
+from math import isfinite
 from pathlib import Path
 
-from mixtree.experiments.claims import CONFIDENCE
-from mixtree.experiments.report import SETTINGS, Report, claims_table, expansion_lines, scores_table
-from mixtree.experiments.specs import EXPERIMENTS, Experiment, SettingName
-from mixtree.experiments.tuning import PROBES, TRIALS, TUNING_SPLITS
-
-PAGE: tuple[tuple[str, SettingName], ...] = (
-    *((name, "ours") for name in EXPERIMENTS),
-    ("amazon", "authors"),
-    ("amazon", "tuned"),
+from mixtree.experiments.claims import CONFIDENCE, LEAST_PAIRS
+from mixtree.experiments.figures import panels
+from mixtree.experiments.report import (
+    DEFAULT_SETTINGS,
+    SETTINGS,
+    Report,
+    expansion_lines,
+    figure_name,
+    measured,
+    outcome_words,
+    scores_table,
 )
-"""What the page shows. The data of Amazon alone are exactly the paper's, so it has every setting."""
-COMMAND = "mixtree reproduce all --docs docs"
+from mixtree.experiments.specs import Experiment, SettingName
+from mixtree.experiments.tuning import FACTOR, MOST_STEP_SIZES, STEP_SIZES, TRIALS, TUNING_SPLITS, Sweep
+from mixtree.experiments.why import why
+
+_LITTLE = 0.02
+"""A training loss that is less than this share below a constant's is no better than it."""
 
 _ABOUT = """\
 # The paper's experiments, run again
 
 *Mix and Match: An Optimistic Tree-Search Approach for Learning Models from Mixture Distributions* (Faw, Sen,
-Shanmugam, Caramanis, Shakkottai). This page is written by
+Shanmugam, Caramanis, Shakkottai). This page, the tables of raw scores in [results](results) and the figures
+are written by
 
 ```
 {command}
 ```
 
-from stored runs: every number, table and figure on it. Do not edit it; run the command again. The data of
-Allstate, wine and Amazon are not part of mixtree: put the public files in a folder and name it in the
-environment variable `MIXTREE_DATA` (a missing file is named with the place to get it). The flights need no
-download: `mixtree reproduce flights`.
+from stored runs: every number on them. Do not edit them; run the command again, it goes on where it was. On
+the same machine it gives the same numbers, digit for digit; where sums are rounded otherwise (another
+processor, no C compiler), a mean of {repeats} repeats may move by two of its standard errors,
+2 sd / √{repeats}. The data of Allstate, wine and Amazon are not part of mixtree: put the public files in a
+folder and name it in the environment variable `MIXTREE_DATA` (a missing file is named with the place to get
+it). The flights need no download: `mixtree reproduce flights`. In less time: `--quick` runs the paper's Λ
+alone.
+"""
 
-How it was done: {repeats} repeats, each with its own split, initial model and random streams; within a repeat
-all algorithms have the same split and initial model. Every point of a figure is the end of independent runs
-with that budget Λ; tables are at the paper's Λ. Every algorithm is charged for all its gradient steps. Test
-rows are dropped before training, and read only when this report scores the stored models.
+_METHOD = """\
+## How it was done
 
-A claim compares two algorithms on the same repeats: the mean difference (positive: the first one did better,
-in the metric's own direction) with Student's {confidence:.0%} interval. "better" holds if the interval lies
-above 0; "≈" if it contains 0 or lies within ± the tolerance ({tolerances}); "no worse" if it reaches 0 or
-lies above −tolerance. With {repeats} repeats many intervals are wide: "≈" and "no worse" are then weak
-statements. Where a claim is about several algorithms, the comparison that fares worst is shown. A search
-spends its budget on a whole tree, but the model it returns has seen only the batches on its own path: the
-tables have both numbers. CH is `mixmatch-ch` (`mixmatch-chp`, the authors' own halving, in their settings),
-DP is `mixmatch-dp`, and +commit is the paper's "+0.1Step".
+{repeats} repeats, each with its own split, initial model and random streams; within a repeat all algorithms
+have the same split and initial model. Every algorithm is charged for all its gradient steps. Every point of a
+figure is the end of independent runs with that budget Λ; claims and tables are at the paper's Λ. Test rows
+are dropped before training, and read only when this report scores the stored models. CH is `mixmatch-ch`
+(`mixmatch-chp`, the authors' own halving, in their setting), DP is `mixmatch-dp`, and +commit is the paper's
+"+0.1Step".
+
+Three settings:
+
+- **{authors}**: their η, ν, ρ and λ, c = 1, the root is trained, the optimizer is reset at every node (plain
+  SGD has nothing to reset), a node's value is the metric on validation rows, the best of the deepest nodes is
+  returned. With their ν and ρ and so few nodes the search is close to breadth-first.
+- **{shared}**, the best one for `uniform`. The search is as the paper's text has it: c = 2, ν = 0.5,
+  ρ = (√3/2)^{{1/(K−1)}}, the root is trained, the value is the validation loss; λ is the paper's.
+- **{own}**: the same, with the best η of every algorithm.
+
+η is chosen by the experiment's own metric on {splits} splits that no reported run uses: a run has one half of
+a split's validation rows, the other half scores it, both ways. The step sizes start as {start} and go on by
+× {factor:g} at an end until the best one is inside or the next one diverges, up to {most} of them; an η that
+is still at an end has a warning. The splits are of the same tables, so rows that chose an η are test rows of
+some repeats: one number per algorithm is chosen with them, at Λ, and kept for all budgets of a figure.
+`--setting optuna` tunes η, λ, ν and ρ together ({trials} trials per algorithm).
+
+**Outcomes.** A claim is about pairs of algorithms on the same repeats: the mean difference (positive: the
+first one did better, in the metric's own direction) with Student's {confidence:.0%} interval. "better" says
+that the true difference is above 0; "no worse" that it is above −tolerance; "≈" that it is within ± tolerance
+({tolerances}); "narrower" that one gap's size less the other's is above 0. A claim *holds* if the
+interval of every pair lies there, is *refuted* if one lies outside, and is *undecided* if the interval
+contains the boundary: then the table says how many repeats would decide, were mean and spread to stay.
+Where there are several pairs, the one that fares worst is shown.
 """
 
 _DIFFERENCES = """\
@@ -58,138 +90,320 @@ _DIFFERENCES = """\
 - **The metric is Hand–Till's multiclass AUROC on probabilities.** The authors' multiclass AUROC was
   one-vs-rest on logits.
 - **Each repeat has its own initial model**, and scaling and imputing are fitted on training rows only.
-- **The step size.** The default settings keep the authors' η only where the network trains with it within Λ;
-  the next section has the measurements.
 - **The budget is hard**: a node at height h costs λ(h), no last node is cut short, all auxiliary fits are
   charged.
-- **Allstate**: where the file is the flattened copy, two day features of the paper (days between the first
-  quote and the purchase; same-day flag) are missing, because the purchase row's day is not in it; the day and
-  hours of the quotes stand in. The original quote-by-quote file has them.
-- **Wine**: the figures show points and variety as features over all priced rows. The paper's tasting-note
-  features exist only for a subset of 5,408 rows, which would leave 11 to 17 validation rows.
-- **Flights** are not in the paper: public data that anyone can rerun, in the layout of Allstate (a known
-  mixture) and of Amazon (a new source), asked the questions of those two. The authors have no settings for
-  them.
+- **Claims** are encoded once each, by the experiment they are made of: the sections' wording and the numbers
+  of pages and figures differ between the paper's versions, and are not quoted.
 
-`mixtree reproduce NAME --authors-settings` and `--tuned` run the other experiments in those settings too.
+What differs in one experiment is said in its section.
 """
 
 
-def write_page(folder: Path, results: Sequence[Report], *, work: Path) -> Path:
-    """Write reproduction.md and its figures; ``work`` is the folder that holds the runs."""
-    figures = folder / "figures"
+def write_pages(
+    folder: Path, results: Sequence[Report], *, drawn: Sequence[Path], command: str
+) -> list[Path]:
+    """Write reproduction.md, a page of raw scores for every experiment, and the figures that were drawn.
+
+    ``command`` is what makes the pages.
+    """
+    figures, raw = folder / "figures", folder / "results"
     figures.mkdir(parents=True, exist_ok=True)
-    tolerances = ", ".join(
-        f"{text} {low:g}"
-        for text, low in dict.fromkeys(
-            ("AUROC" if each.metric.higher_is_better else "dollars", each.tolerance)
-            for each in (result.plan.experiment for result in results)
-        )
-    )
-    repeats = max(result.plan.repeats for result in results)
-    parts = [
-        _ABOUT.format(command=COMMAND, repeats=repeats, confidence=CONFIDENCE, tolerances=tolerances),
-        _overview(results),
-        _DIFFERENCES,
-        _step_sizes([result.plan.experiment for result in results], work),
-    ]
-    for setting in SETTINGS:
-        own = [result for result in results if result.plan.setting == setting]
-        if own:
-            parts.append(_HEADINGS[setting])
-            parts += [_section(result, figures, work) for result in own]
+    raw.mkdir(exist_ok=True)
+    grouped = _by_experiment(results)
+    for file in figures.glob("reproduce-*"):
+        file.unlink()  # some may be of an experiment, setting or format that is no longer reported
+    for file in drawn:
+        if file.suffix == ".png":
+            shutil.copyfile(file, figures / file.name)
     page = folder / "reproduction.md"
-    page.write_text("\n".join(part.strip() + "\n" for part in parts), encoding="utf-8")
-    return page
-
-
-_HEADINGS = {
-    "ours": "## Default settings\n\nThe search as the paper's text has it: c = 2, ν = 0.5, "
-    "ρ = (√3/2)^{1/(K−1)}, the root is trained, the value is the validation loss, the best of the deepest "
-    "nodes is returned; λ is the paper's.",
-    "authors": "## The authors' settings\n\nTheir ν, ρ, η and λ, c = 1, the root is trained, the optimizer "
-    "is reset at every node (plain SGD has nothing to reset), the value is the metric on validation rows, "
-    "the best of the deepest nodes is returned, coordinate halving is as they wrote it (`mixmatch-chp`). "
-    "With their ν and ρ and so few nodes the search is close to breadth-first: each section ends with the "
-    "order it expanded in. The table of step sizes says how far a network gets with their η.",
-    "tuned": f"## Tuned settings\n\nη for every algorithm, and λ, ν, ρ for every search, by Optuna (TPE, "
-    f"{TRIALS} trials per algorithm, the first one the default settings) on {TUNING_SPLITS} splits that no "
-    "reported run uses. Each trial runs with one half of the validation rows and is scored by the metric on "
-    "the other half, both ways.",
-}
-
-
-def _overview(results: Sequence[Report]) -> str:
-    lines = [
-        "## Which claims hold",
-        "",
-        "| experiment | settings | claims that hold | claims that do not |",
-        "| --- | --- | --- | --- |",
+    parts = [
+        _ABOUT.format(command=command, repeats=max(each.plan.repeats for each in results)),
+        _overview(grouped),
+        _method(results),
+        _DIFFERENCES,
+        _figures(grouped),
+        _step_sizes(grouped),
+        *(_section(own) for own in grouped),
     ]
-    for result in results:
-        good = [each for each in result.verdicts if each.holds]
-        bad = [each.claim.text for each in result.verdicts if not each.holds]
-        name, setting = result.plan.experiment.name, SETTINGS[result.plan.setting]
-        link = f"[{name}](#{_anchor(result)})"
-        count = f"{len(good)} of {len(result.verdicts)}"
-        lines.append(f"| {link} | {setting} | {count} | {'; '.join(bad) or '–'} |")
+    written = [page, *(raw / f"{own[0].plan.experiment.name}.md" for own in grouped)]
+    texts = ["\n".join(part.strip() + "\n" for part in parts), *(_raw(own, command) for own in grouped)]
+    for file, text in zip(written, texts, strict=True):
+        file.write_text(text, encoding="utf-8")
+    return written
+
+
+def _by_experiment(results: Sequence[Report]) -> list[list[Report]]:
+    order = list(SETTINGS)
+    names = list(dict.fromkeys(each.plan.experiment.name for each in results))
+    ranked = sorted(
+        results, key=lambda each: (names.index(each.plan.experiment.name), order.index(each.plan.setting))
+    )
+    return [list(own) for _, own in groupby(ranked, key=lambda each: each.plan.experiment.name)]
+
+
+def _settings(grouped: Sequence[Sequence[Report]]) -> list[SettingName]:
+    used = {each.plan.setting for own in grouped for each in own}
+    return [setting for setting in SETTINGS if setting in used]
+
+
+def _overview(grouped: Sequence[Sequence[Report]]) -> str:
+    settings = _settings(grouped)
+    titles = [SETTINGS[setting] for setting in settings]
+    lines = [
+        "## All claims",
+        "",
+        f"| experiment | the paper says | where | {' | '.join(titles)} |",
+        f"| --- | --- | --- | {' | '.join('---' for _ in settings)} |",
+    ]
+    counts = {setting: {"holds": 0, "refuted": 0, "undecided": 0} for setting in settings}
+    for own in grouped:
+        reports = {each.plan.setting: each for each in own}
+        experiment = own[0].plan.experiment
+        for number, claim in enumerate(experiment.claims):
+            cells = []
+            for setting in settings:
+                if setting not in reports:
+                    cells.append("–")
+                    continue
+                verdict = reports[setting].verdicts[number]
+                counts[setting][verdict.outcome] += 1
+                cells.append(_short(reports[setting], number))
+            link = f"[{experiment.name}](#{experiment.name})"
+            lines.append(f"| {link} | {claim.text} | {claim.place} | {' | '.join(cells)} |")
+    told = "; ".join(
+        f"{SETTINGS[setting]}: {count['holds']} hold, {count['refuted']} are refuted, "
+        f"{count['undecided']} undecided"
+        for setting, count in counts.items()
+    )
+    repeats = min(each.plan.repeats for own in grouped for each in own)
+    warning = "" if repeats >= LEAST_PAIRS else f"\n\n**{too_few(repeats)}**"
+    return "\n".join(lines) + f"\n\nOf all claims, {told}. In brackets: repeats that would decide.{warning}"
+
+
+def too_few(repeats: int) -> str:
+    """What to say where there are too few repeats for any outcome."""
+    return f"{repeats} repeats decide nothing: every claim is undecided. Take 10."
+
+
+def _short(result: Report, number: int) -> str:
+    verdict = result.verdicts[number]
+    if verdict.outcome != "undecided":
+        return f"**{verdict.outcome}**" if verdict.outcome == "holds" else verdict.outcome
+    return f"undecided ({verdict.repeats:.0f})" if isfinite(verdict.repeats) else "undecided"
+
+
+def _method(results: Sequence[Report]) -> str:
+    tolerances = dict.fromkeys(
+        ("AUROC" if each.metric.higher_is_better else "dollars", each.tolerance)
+        for each in (result.plan.experiment for result in results)
+    )
+    counts = sorted({result.plan.repeats for result in results})
+    return _METHOD.format(
+        repeats=" or ".join(map(str, counts)),
+        splits=TUNING_SPLITS,
+        start=", ".join(f"{lr:g}" for lr in STEP_SIZES),
+        factor=FACTOR,
+        most=MOST_STEP_SIZES,
+        trials=TRIALS,
+        confidence=CONFIDENCE,
+        tolerances=", ".join(f"{text} {low:g}" for text, low in tolerances),
+        **{setting: SETTINGS[setting] for setting in DEFAULT_SETTINGS},
+    )
+
+
+def _figures(grouped: Sequence[Sequence[Report]]) -> str:
+    lines = [
+        "## Figures",
+        "",
+        "Error bars are one standard deviation over the repeats (of step sizes: one standard error over the "
+        "splits).",
+        "",
+        "| figure | command | file |",
+        "| --- | --- | --- |",
+    ]
+    for own in grouped:
+        experiment = own[0].plan.experiment
+        paper = "ours" if experiment.name.startswith("flights") else "the paper's"
+        command = f"`mixtree reproduce {experiment.name}`"
+        file = f"{figure_name(experiment)}.png"
+        lines.append(
+            f"| {paper} {experiment.name}: test score against Λ | {command} | [{file}](figures/{file}) |"
+        )
+        if _tuned(own) is not None:
+            file = f"{figure_name(experiment, 'step-sizes')}.png"
+            lines.append(
+                f"| ours, {experiment.name}: score against η | {command} | [{file}](figures/{file}) |"
+            )
+    theory = "[theory.md](theory.md)"
+    lines.append(f"| theory: regret R(Λ), steps λ(h) | `python -m mixtree.experiments.theorems` | {theory} |")
     return "\n".join(lines)
 
 
-def _step_sizes(experiments: Sequence[Experiment], work: Path) -> str:
-    lines = [
-        "## Step sizes",
-        "",
-        f"Validation loss of `uniform` after Λ, mean over {PROBES} splits that no reported run uses. The "
-        "authors' η is kept if the loss falls at least half as far as with the best one; else the best one "
-        "is taken.",
-        "",
-        "| experiment | before training | after Λ, by η | authors' η | chosen η |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for experiment in dict.fromkeys(experiments):
-        file = work / f"step-size-{experiment.name}.json"
-        if not file.exists():
+def _tuned(own: Sequence[Report]) -> Report | None:
+    return next((each for each in own if each.plan.setting == "own"), None)
+
+
+def _step_sizes(grouped: Sequence[Sequence[Report]]) -> str:
+    rows, trains, warnings = [], [], []
+    for own in grouped:
+        result, experiment = _tuned(own), own[0].plan.experiment
+        if result is None:
             continue
-        found = json.loads(file.read_text(encoding="utf-8"))
-        losses = ", ".join(f"{lr}: {loss:.4g}" for lr, loss in found["losses"].items())
-        authors = f"{experiment.authors.lr:g}" if experiment.authors else "–"
+        names = panels(experiment)[0]
+        shown = {"genie": "–"} | {name: f"{result.sweeps[name].chosen:.4g}" for name in names}
+        order = [name for name in (*names[:4], "genie", "uniform", "validation")]
+        rows.append(
+            f"| {experiment.name} | {experiment.authors.lr:g} | {' | '.join(shown[name] for name in order)} |"
+        )
+        trains.append(_trains(own, result))
+        warnings += [
+            f"- {experiment.name}, `{sweep.algorithm}`: {sweep.warning}."
+            for sweep in result.sweeps.values()
+            if sweep.warning
+        ]
+    if not rows:
+        return ""
+    told = (
+        "Chosen at an end of its sweep:\n\n" + "\n".join(warnings)
+        if warnings
+        else ("Every chosen η is inside its sweep, or the next one diverges.")
+    )
+    return "\n".join(
+        [
+            "## Step sizes",
+            "",
+            "The best η by validation score. All algorithms and all scores are in [results](results).",
+            "",
+            "| experiment | authors' | mixmatch-ch | mixmatch-dp | mixmatch-ch+commit | mixmatch-dp+commit | "
+            "genie | uniform | validation |",
+            "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+            *rows,
+            "",
+            told,
+            "",
+            "Does the network train? The loss of `uniform` on the sources' own rows after Λ, against that of "
+            "each source's best constant; and on the target's held-out rows of the tuning splits, against "
+            "the best constant of the others.",
+            "",
+            "| experiment | sources: constants | at the authors' η | at its best η | target: constant | at "
+            "its best η |",
+            "| --- | --- | --- | --- | --- | --- |",
+            *trains,
+        ]
+    )
+
+
+def _trains(own: Sequence[Report], tuned: Report) -> str:
+    best = tuned.sweeps["uniform"].best
+    constant = best.fitted_constant
+    authors = next((each for each in own if each.plan.setting == "authors"), None)
+
+    def cell(result: Report | None) -> str:
+        if result is None:
+            return "–"
+        loss = result.cell("uniform").fitted
+        trained = "" if loss < (1 - _LITTLE) * constant else ": no better than constants"
+        return f"{loss:.3g} (η = {result.cell('uniform').lr:.4g}){trained}"
+
+    target = f"{best.constant:.3g} | {best.loss:.3g}"
+    return f"| {tuned.plan.experiment.name} | {constant:.3g} | {cell(authors)} | {cell(tuned)} | {target} |"
+
+
+def _section(own: Sequence[Report]) -> str:
+    result = _tuned(own) or own[-1]
+    plan, experiment, rows = result.plan, result.plan.experiment, result.rows
+    full, batch = result.full, experiment.batch
+    sizes = ", ".join(f"{name} {count:,}" for name, count in rows.items() if name in experiment.sources)
+    figure = f"figures/{figure_name(experiment)}.png"
+    parts = [
+        f"## {experiment.name}",
+        f"{experiment.title} {experiment.about} Training rows: {sizes}; the target has "
+        f"{rows['validation']:,} validation rows and {rows['test']:,} test rows. Λ = {full * batch:,} "
+        f"samples ({full} batches of {batch}), {experiment.steps} batches per node, {plan.repeats} repeats. "
+        f"Score: {experiment.score}. "
+        f"Raw scores: [results/{experiment.name}.md](results/{experiment.name}.md).",
+        f"What differs from the paper: {experiment.differs}" if experiment.differs else "",
+        f"![{experiment.name}: test score against the budget]({figure})",
+        f"![{experiment.name}: score against the step size]"
+        f"(figures/{figure_name(experiment, 'step-sizes')}.png)"
+        if _tuned(own) is not None
+        else "",
+        f"With {SETTINGS[plan.setting]}:",
+        _claims_table(result),
+    ]
+    refuted = [each for each in result.verdicts if each.outcome == "refuted"]
+    if plan.setting == "own" and refuted:
+        parts.append("Why the refuted ones fail:")
+        parts.append("\n".join(f"- *{each.claim.text}.* {why(result, each)}" for each in refuted))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _claims_table(result: Report) -> str:
+    lines = ["| the paper says | we measured | outcome |", "| --- | --- | --- |"]
+    for each in result.verdicts:
+        numbers = measured(each.claim, each.shown, result.digits)
         lines.append(
-            f"| {experiment.name} | {found['start']:.4g} | {losses} | {authors} | {found['chosen']:g} |"
+            f"| {each.claim.text} | {numbers}: {each.shown.reason} | "
+            f"{outcome_words(each, repeats=result.plan.repeats)} |"
         )
     return "\n".join(lines)
 
 
-def _section(result: Report, figures: Path, work: Path) -> str:
-    plan, experiment = result.plan, result.plan.experiment
-    own = work / f"{experiment.name}-{plan.setting}"
-    name = f"reproduce-{experiment.name}-{plan.setting}"
-    for ending in ("png", "svg"):
-        shutil.copyfile(own / f"scores.{ending}", figures / f"{name}.{ending}")
-    full, batch = max(plan.budgets), experiment.batch
+# -- raw scores -------------------------------------------------------------------------------------------
+
+
+def _raw(own: Sequence[Report], command: str) -> str:
+    experiment = own[0].plan.experiment
     parts = [
-        f"### {_heading(result)}",
-        f"{experiment.title} {experiment.notes} Λ = {full * batch:,} samples ({full} batches of {batch}), "
-        f"{plan.repeats} repeats. Score: {experiment.score}.",
-        f"![{result.title}](figures/{name}.png)",
-        claims_table(result),
-        scores_table(result),
+        f"# {experiment.name}: raw scores",
+        f"{experiment.title} Written by `{command}`; what it means is in "
+        f"[reproduction.md](../reproduction.md#{experiment.name}). `retrained:X` is SGD with all of Λ on the "
+        "mixture that X found, at uniform's η.",
     ]
-    if plan.setting == "authors":
-        parts.append("Expansion order, heights of the expanded nodes:")
-        parts.append("\n".join(expansion_lines(result)))
-    if plan.setting == "tuned":
-        parts.append(_parameters(result))
-    return "\n\n".join(parts)
+    for result in own:
+        heading = f"## {SETTINGS[result.plan.setting].capitalize()}"
+        parts += [heading, scores_table(result), _pairs_table(result)]
+        if result.plan.setting == "authors":
+            parts += [
+                "Expansion order, heights of the expanded nodes:",
+                "\n".join(expansion_lines(result)),
+            ]
+        if result.plan.setting == "optuna":
+            parts.append(_parameters(result))
+        if result.plan.setting == "own":
+            parts.append(_sweeps_table(experiment, list(result.sweeps.values())))
+    return "\n\n".join(parts) + "\n"
 
 
-def _heading(result: Report) -> str:
-    return f"{result.plan.experiment.name}, {SETTINGS[result.plan.setting]}"
+def _pairs_table(result: Report) -> str:
+    lines = ["| the paper says | pair: measured | outcome | repeats to decide |", "| --- | --- | --- | --- |"]
+    for verdict in result.verdicts:
+        for each in verdict.findings:
+            wanted = f"{each.repeats:.0f}" if isfinite(each.repeats) else "–"
+            lines.append(
+                f"| {verdict.claim.text} | {measured(verdict.claim, each, result.digits)} | {each.outcome}: "
+                f"{each.reason} | {wanted if each.outcome == 'undecided' else ''} |"
+            )
+    return "\n".join(lines)
 
 
-def _anchor(result: Report) -> str:
-    kept = (each for each in _heading(result).lower() if each.isalnum() or each in " -")
-    return "".join(kept).replace(" ", "-")
+def _sweeps_table(experiment: Experiment, sweeps: Sequence[Sweep]) -> str:
+    digits = 4 if experiment.metric.higher_is_better else 2
+    lines = [
+        f"Validation {experiment.score} by η, ± one standard error over the halves of {TUNING_SPLITS} "
+        "splits; the best one is bold.",
+        "",
+        "| algorithm | η: score | warning |",
+        "| --- | --- | --- |",
+    ]
+    for sweep in sweeps:
+        cells = []
+        for point in sweep.points:
+            text = "diverges" if point.diverged else f"{point.score:.{digits}f} ± {point.se:.{digits}f}"
+            text = f"{point.lr:.4g}: {text}"
+            cells.append(f"**{text}**" if point.lr == sweep.chosen else text)
+        lines.append(f"| {sweep.algorithm} | {', '.join(cells)} | {sweep.warning} |")
+    return "\n".join(lines)
 
 
 def _parameters(result: Report) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from mixtree.errors import InputError, TrainingError
+from mixtree.metrics import AbsentClassWarning
 from mixtree.threads import one_thread
 
 Answer = TypeVar("Answer")
@@ -49,6 +53,20 @@ class Crew:
                 "a worker process died, perhaps for lack of memory: run the same command again, with fewer "
                 "workers if need be; runs that have finished are kept"
             ) from error
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """No words about diverged nodes and absent classes: in these runs they are results, not accidents."""
+    logger = logging.getLogger("mixtree")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AbsentClassWarning)
+            yield
+    finally:
+        logger.setLevel(before)
 
 
 def _alone(function: Callable[..., Answer], task: tuple[Any, ...]) -> Answer:

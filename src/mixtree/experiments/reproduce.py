@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 from zlib import crc32
 
+import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.algorithms import make_search, training_sources
 from mixtree.baselines import fixed
-from mixtree.data.sources import Problem, Sources
+from mixtree.data.sources import TARGET, Problem, Rows, Sources
 from mixtree.errors import TrainingError
 from mixtree.experiments.comparison import Rules, Run
-from mixtree.experiments.parallel import Crew
+from mixtree.experiments.parallel import Crew, quietly
 from mixtree.experiments.specs import Experiment, SettingName
 from mixtree.fingerprint import data_fingerprint
 from mixtree.fitting import MetricObjective
@@ -26,7 +29,7 @@ from mixtree.matching import mmd_mixture
 from mixtree.search import Search
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Mixture
-from mixtree.storage.base import Storage, StudyRecord
+from mixtree.storage.base import Storage
 from mixtree.storage.memory import MemoryStorage
 from mixtree.storage.sql import open_storage
 from mixtree.study import Result, load, run
@@ -35,6 +38,9 @@ from mixtree.trainers.mlp import MlpState, MlpTrainer
 
 GRID = 6
 """Budgets on the way to the paper's, evenly spaced."""
+RETRAINED = "retrained:"
+"""Begins the id of a run with all of Λ on the mixture that a search has found."""
+_LOSS_ROWS = 1000
 Say = Callable[[str], None]
 
 
@@ -49,29 +55,52 @@ class Recipe:
     """Options of the tree search."""
     objective: Literal["loss", "metric"] = "loss"
     reset_optimizer: bool = False
+    mixture_of: str = ""
+    """Of a retrained mixture: the digest of the run that found it."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Plan:
-    """All runs of one experiment in one setting: algorithms × budgets × repeats."""
+    """All runs of one experiment in one setting: algorithms × budgets × repeats.
+
+    A run is named by what decides it, not by its setting: settings share the runs that they have in common.
+    """
 
     experiment: Experiment
     setting: SettingName
     recipes: Mapping[str, Recipe]
     budgets: tuple[int, ...]
+    """On the way to the paper's, which is the last one."""
     repeats: int
     folder: Path
+    drawn: frozenset[str] | None = None
+    """Algorithms that are run at every budget, None for all; the others at the paper's alone."""
 
     @property
     def file(self) -> Path:
         """Where the runs are stored."""
         return self.folder / "study.db"
 
+    @property
+    def runs(self) -> list[tuple[str, int]]:
+        """Every algorithm and budget of a repeat, in an order in which they can be done."""
+        return [
+            (algorithm, budget)
+            for budget in self.budgets
+            for algorithm in self.recipes
+            if budget == self.budgets[-1] or self.drawn is None or algorithm in self.drawn
+        ]
+
     def study(self, algorithm: str, budget: int, repeat: int) -> str:
         """The name of a run's study."""
-        return f"{self.experiment.name}/{self.setting}/{algorithm}/{budget}/{repeat}"
+        return f"{self.experiment.name}/{algorithm}/{budget}/{repeat}/{self.digest(algorithm)}"
 
-    def about(self, algorithm: str, budget: int, repeat: int) -> dict[str, Any]:
+    def digest(self, algorithm: str) -> str:
+        """Short for the recipe."""
+        text = json.dumps(self.about(algorithm, 0), sort_keys=True)
+        return sha256(text.encode()).hexdigest()[:10]
+
+    def about(self, algorithm: str, repeat: int) -> dict[str, Any]:
         """What decides a run, stored with it."""
         recipe = asdict(self.recipes[algorithm])
         return {"experiment": self.experiment.name, "algorithm": algorithm, "repeat": repeat, **recipe}
@@ -131,29 +160,22 @@ def train(plan: Plan, *, crew: Crew, say: Say = lambda line: None) -> int:
 
 
 def _missing(plan: Plan, storage: Storage) -> dict[int, list[tuple[str, int]]]:
-    """Runs to do, by repeat. What was stored half, or by another recipe, is deleted and done again."""
-    prefix = f"{plan.experiment.name}/{plan.setting}/"
-    stored = {each.name: each for each in storage.studies() if each.name.startswith(prefix)}
+    """Runs to do, by repeat. What was stored half is deleted and done again."""
+    stored = {each.name: each.status for each in storage.studies()}
     missing: dict[int, list[tuple[str, int]]] = {}
     for repeat in range(plan.repeats):
         todo = missing.setdefault(repeat, [])
-        for budget in plan.budgets:
-            for algorithm in plan.recipes:
-                record = stored.get(plan.study(algorithm, budget, repeat))
-                about = plan.about(algorithm, budget, repeat)
-                if record and record.status in ("finished", "failed") and _same(record, about):
-                    continue
-                if record:
-                    storage.delete(record.name)
-                todo.append((algorithm, budget))
+        for algorithm, budget in plan.runs:
+            name = plan.study(algorithm, budget, repeat)
+            if stored.get(name) in ("finished", "failed"):
+                continue
+            if name in stored:
+                storage.delete(name)
+            todo.append((algorithm, budget))
     return missing
 
 
-def _same(record: StudyRecord, about: dict[str, Any]) -> bool:
-    then = record.recipe or {}
-    return {key: then.get(key) for key in about} == about
-
-
+@quietly()
 def train_repeat(plan: Plan, repeat: int, todo: Sequence[tuple[str, int]]) -> int:
     """Runs of one repeat: its own split, initial model and streams. They never see a test row."""
     experiment = plan.experiment
@@ -166,9 +188,17 @@ def train_repeat(plan: Plan, repeat: int, todo: Sequence[tuple[str, int]]) -> in
             key = recipe.lr, recipe.reset_optimizer
             if key not in trainers:
                 trainers[key] = experiment.trainer(problem.sources, lr=key[0], reset_optimizer=key[1])
+            name = plan.study(algorithm, budget, repeat)
+            about = plan.about(algorithm, repeat)
+            mixture = None
+            if recipe.mixture_of:
+                found = storage.load(plan.study(algorithm.removeprefix(RETRAINED), budget, repeat))
+                if found.best is None:  # a search that diverged has no mixture to train on
+                    storage.create(replace(found, name=name, recipe=about))
+                    continue
+                mixture = load(storage, found.name).mixture
             seed = derive_seed(repeat, (crc32(algorithm.encode()), budget))
             memory = MemoryStorage()
-            name = plan.study(algorithm, budget, repeat)
             result, charged = run_once(
                 experiment,
                 problem,
@@ -177,12 +207,12 @@ def train_repeat(plan: Plan, repeat: int, todo: Sequence[tuple[str, int]]) -> in
                 budget=budget,
                 seeds=(seed, repeat),
                 trainer=trainers[key],
+                mixture=mixture,
                 storage=memory,
                 study=name,
             )
-            about = plan.about(algorithm, budget, repeat) | {"charged": charged}
             config = memory.load(name).config | {"sources": list(problem.sources.names)}
-            memory.update(name, recipe=about, config=config, data=fingerprint)
+            memory.update(name, recipe={**about, "charged": charged}, config=config, data=fingerprint)
             _store(memory, storage, name, trainers[key], result)
     return len(todo)
 
@@ -196,18 +226,22 @@ def run_once(
     budget: int,
     seeds: tuple[int, int],
     trainer: MlpTrainer,
+    mixture: Mixture | None = None,
     storage: MemoryStorage | None = None,
     study: str = "study",
 ) -> tuple[Result[MlpState] | None, dict[str, int]]:
     """One algorithm at one budget: its result, or None if all models diverged; and what it was charged
-    before training. ``seeds`` are those of the stream and of the initial model."""
+    before training. ``seeds`` are those of the stream and of the initial model; a ``mixture`` is that of a
+    retrained one."""
     rules = Rules(budget, recipe.steps, experiment.metric, recipe.options, experiment.batch)
     setting = rules.setting(problem, seed=seeds[0])
-    if algorithm == "mmd":
-        search: Search = fixed(_matched(problem.sources, seeds[1]), budget=budget)
+    if mixture is not None:
+        search: Search = fixed(mixture, budget=budget)
+    elif algorithm == "mmd":
+        search = fixed(_matched(problem.sources, seeds[1]), budget=budget)
     else:
         search = make_search(algorithm, setting)
-    sources = training_sources(algorithm, setting)
+    sources = problem.sources if mixture is not None else training_sources(algorithm, setting)
     if sources is not problem.sources:
         trainer = experiment.trainer(sources, lr=recipe.lr, reset_optimizer=recipe.reset_optimizer)
     objective = None
@@ -266,6 +300,11 @@ class Scored:
     """Steps that the returned model itself has seen."""
     expansions: tuple[int, ...]
     """Heights of a search's expanded nodes in their order."""
+    drawn: dict[str, float]
+    """Rows that the returned model has seen of each source, in expectation and with repetitions."""
+    fitted: float
+    """The training loss on the sources' rows, weighted like those that it has seen; at the paper's Λ only."""
+    test_loss: float
 
 
 def score(plan: Plan, *, crew: Crew) -> list[Scored]:
@@ -276,17 +315,25 @@ def score(plan: Plan, *, crew: Crew) -> list[Scored]:
     return sorted(scored, key=lambda each: (each.run.budget, order[each.run.algorithm], each.run.repeat))
 
 
+@quietly()
 def score_repeat(plan: Plan, repeat: int) -> list[Scored]:
     """The stored runs of one repeat."""
     experiment = plan.experiment
     problem = experiment.load(repeat)
     trainer = experiment.trainer(problem.sources, lr=1.0)
+    parts = dict(zip(problem.sources.names, problem.sources.rows, strict=True))
+    parts = {name: spread(rows) for name, rows in parts.items()}
+    parts[TARGET] = problem.sources.validation
     with closing(open_storage(plan.file)) as storage:
         return [
-            _score_one(plan, problem, trainer, storage, algorithm, budget, repeat)
-            for budget in plan.budgets
-            for algorithm in plan.recipes
+            _score_one(plan, problem, trainer, storage, parts, algorithm, budget, repeat)
+            for algorithm, budget in plan.runs
         ]
+
+
+def spread(rows: Rows) -> Rows:
+    """Some of the rows, evenly spaced: enough for a training loss."""
+    return rows.take(np.linspace(0, len(rows) - 1, min(len(rows), _LOSS_ROWS)).astype(np.intp))
 
 
 def _score_one(
@@ -294,27 +341,51 @@ def _score_one(
     problem: Problem,
     trainer: MlpTrainer,
     storage: Storage,
+    parts: Mapping[str, Rows],
     algorithm: str,
     budget: int,
     repeat: int,
 ) -> Scored:
-    name, metric, none = plan.study(algorithm, budget, repeat), plan.experiment.metric, float("nan")
+    experiment, none = plan.experiment, float("nan")
+    metric, loss = experiment.metric, experiment.loss
+    name = plan.study(algorithm, budget, repeat)
     record = storage.load(name)
     seconds = sum(each.outcome.seconds for each in storage.nodes(name) if each.outcome)
     if record.best is None:
-        return Scored(Run(algorithm, repeat, float("inf"), none, none, {}, budget, {}, seconds), 0, ())
+        run_ = Run(algorithm, repeat, float("inf"), none, none, {}, budget, {}, seconds)
+        return Scored(run_, 0, (), {}, none, none)
     result = load(storage, name, trainer)
     sources, test = problem.sources, problem.test
     assert test is not None
     spent = {**(record.recipe or {}).get("charged", {}), **result.spent}
     validation_score = metric(sources.validation.y, trainer.predict(result.state, sources.validation.x))
-    test_score = metric(test.y, trainer.predict(result.state, test.x))
+    predictions = trainer.predict(result.state, test.x)
     scored = Run(
-        algorithm, repeat, result.value, validation_score, test_score, result.weights, budget, spent, seconds
+        algorithm,
+        repeat,
+        result.value,
+        validation_score,
+        metric(test.y, predictions),
+        result.weights,
+        budget,
+        spent,
+        seconds,
     )
+    drawn: dict[str, float] = {}
+    for node in result.tree.lineage(result.node.path):
+        for source, weight in zip((*sources.names, TARGET), node.mixture, strict=False):
+            drawn[source] = drawn.get(source, 0.0) + node.steps * experiment.batch * float(weight)
+    drawn = {source: rows for source, rows in drawn.items() if rows > 0}
+    fitted = none
+    if budget == plan.budgets[-1]:
+        total = sum(drawn.values())
+        fitted = sum(
+            rows / total * loss(parts[source].y, trainer.predict(result.state, parts[source].x))
+            for source, rows in drawn.items()
+        )
     parents = dict.fromkeys(
         node.path[:-1] for node in result.tree.values() if node.path and node.phase != "commit"
     )
     searched = algorithm.startswith("mixmatch")
     heights = tuple(len(path) for path in parents) if searched else ()
-    return Scored(scored, result.trained_steps, heights)
+    return Scored(scored, result.trained_steps, heights, drawn, fitted, loss(test.y, predictions))

@@ -259,7 +259,7 @@ UNDERTRAINED = (
             budget,
             budget // 30,
             50,
-            0.02,
+            0.1 if sharp > 0.5 else 0.02,
             _WIDE,
         )
         for sharp in (0.5, 0.9)

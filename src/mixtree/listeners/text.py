@@ -142,7 +142,7 @@ _TAIL = 1 << 20
 
 
 def _mend(path: Path) -> None:
-    """Cut off a last line that a full disk or a power cut left unfinished; the study will tell it again."""
+    """Cut off a last line that a full disk or a power cut left unfinished; the study will report it again."""
     if not path.is_file():  # a pipe or a device has no last line
         return
     with path.open("r+b") as file:

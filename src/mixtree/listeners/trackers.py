@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
+from mixtree.data.sources import FOLD, weight_names
 from mixtree.errors import InputError, MissingExtraError, StorageError
 from mixtree.events import Event, NodeEvaluated, RoundAsked, StudyFinished, StudyStarted
 from mixtree.tree import Node
@@ -34,7 +35,7 @@ class Curves:
     def __init__(self, budget: int = 0, *, sources: Sequence[str] = (), points: int = 1000) -> None:
         if points < 1:
             raise InputError(f"a curve needs at least 1 point; got {points}")
-        self._names = _curve_names(sources)
+        self._sources = tuple(sources)
         self._every = budget / points
         self._due = 0.0
         self._spent, self._depth, self._diverged = 0, 0, 0
@@ -86,8 +87,9 @@ class Curves:
         return row
 
     def _mixture(self, folder: str, node: Node) -> Row:
-        names = [*self._names, *map(str, range(len(self._names), len(node.mixture)))]
-        return {f"{folder}/{name}": float(weight) for name, weight in zip(names, node.mixture, strict=False)}
+        names = weight_names(self._sources, len(node.mixture))
+        curves = zip(names, _curve_names(names), node.mixture, strict=True)
+        return {f"{folder}/{curve}": float(each) for name, curve, each in curves if not name.startswith(FOLD)}
 
 
 def _curve_name(name: str) -> str:
@@ -119,7 +121,8 @@ class Tracker(ABC):
         if isinstance(event, StudyStarted):
             self.close()
             self._started = event
-            self._curves = Curves(event.budget, sources=self._sources, points=self._points)
+            sources = self._sources or event.sources
+            self._curves = Curves(event.budget, sources=sources, points=self._points)
         elif isinstance(event, RoundAsked):
             self._ensure_open(event.study, None)
         elif isinstance(event, NodeEvaluated):
@@ -173,8 +176,9 @@ class Tracker(ABC):
 class TensorBoardListener(Tracker):
     """Curves over the steps spent, for ``tensorboard --logdir``: one folder per study.
 
-    ``sources`` names the weights of the mixtures. A study that is resumed goes on in its folder; a new one of
-    the same name gets a folder of its own (name-2, …). Needs ``mixtree[tensorboard]``.
+    ``sources`` names the weights of the mixtures, if not by the sources' own names. A study that is resumed
+    goes on in its folder; a new one of the same name gets a folder of its own (name-2, …). Needs
+    ``mixtree[tensorboard]``.
     """
 
     def __init__(self, logdir: str | Path, *, sources: Sequence[str] = (), points: int = 1000) -> None:
@@ -220,9 +224,9 @@ class MLflowListener(Tracker):
     """Curves over the steps spent in MLflow: one run per study, whose steps are the steps spent.
 
     ``tracking_uri`` is MLflow's own (without it: MLflow's default), ``sources`` names the weights of the
-    mixtures, ``params`` are noted with the run beside the study's name and budget: the seed, for example. A
-    study that is resumed goes on in its run. Points are sent together, at most once a second and for at most
-    about 2 % of the time. Needs ``mixtree[mlflow]``.
+    mixtures, if not by the sources' own names, ``params`` are noted with the run beside the study's name and
+    budget: the seed, for example. A study that is resumed goes on in its run. Points are sent together, at
+    most once a second and for at most about 2 % of the time. Needs ``mixtree[mlflow]``.
     """
 
     def __init__(

@@ -44,6 +44,12 @@ class StudyRecord:
     key: str = ""
     """Written into every checkpoint: studies share it only if their models are the same, so that files of
     another study that strayed into the folder are not taken for its own."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Rows by source, the target's own among them; empty where they are not known."""
+    notes: tuple[str, ...] = ()
+    """What the policy decided on its way, in words."""
+    models: str | None = None
+    """Where its models are, if not beside its file; the storage writes it down itself."""
     created: str = ""
     updated: str = ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -36,6 +37,27 @@ def path_text(path: Path) -> str:
 def text_path(text: str) -> Path:
     """The path behind its text."""
     return tuple(int(part) for part in text.split("/")) if text else ()
+
+
+def without_password(url: str) -> str:
+    """A place as it may be shown and written down.
+
+    >>> without_password("sftp://me:secret@host/models")
+    'sftp://me@host/models'
+    """
+    return re.sub(r"(://[^/@:]*):[^/]*@", r"\1@", url)
+
+
+def place_of(url: str, study: str) -> str:
+    """Where a study's models are, in full and without a password.
+
+    >>> place_of("s3://bucket/models/", "one/two")
+    's3://bucket/models/one%2Ftwo'
+    """
+    local = url.removeprefix("file://")
+    if "://" in local:
+        return f"{without_password(url).rstrip('/')}/{_folder_name(study)}"
+    return str((FilePath(local) / _folder_name(study)).absolute())
 
 
 class Checkpoints:

@@ -21,6 +21,7 @@ def study_row(record: StudyRecord) -> dict[str, Any]:
     row["config"] = json.dumps(record.config)
     row["recipe"] = None if record.recipe is None else json.dumps(record.recipe)
     row["best"] = None if record.best is None else path_text(record.best)
+    row["sizes"], row["notes"] = json.dumps(record.sizes), json.dumps(record.notes)
     row["seed"], row["init_seed"] = str(record.seed), str(record.init_seed)
     return row
 
@@ -30,6 +31,9 @@ def study_record(row: Any) -> StudyRecord:
     fields["config"] = json.loads(row["config"])
     fields["recipe"] = None if row["recipe"] is None else json.loads(row["recipe"])
     fields["best"] = None if row["best"] is None else text_path(row["best"])
+    # Studies of an older version have neither.
+    fields["sizes"] = json.loads(row["sizes"] or "{}")
+    fields["notes"] = tuple(json.loads(row["notes"] or "[]"))
     fields["seed"], fields["init_seed"] = int(row["seed"]), int(row["init_seed"])
     return StudyRecord(**fields)
 

@@ -35,6 +35,9 @@ studies = sa.Table(
     sa.Column("rule", sa.String, nullable=False),
     sa.Column("best", sa.String),
     sa.Column("key", sa.String, nullable=False),
+    sa.Column("sizes", sa.Text),
+    sa.Column("notes", sa.Text),
+    sa.Column("models", sa.String),
     sa.Column("created", sa.String, nullable=False),
     sa.Column("updated", sa.String, nullable=False),
     sqlite_autoincrement=True,  # the number of a deleted study is not given to another one
@@ -86,7 +89,14 @@ WHERE nodes.status <> 'pending'
 GROUP BY studies.name, nodes.phase
 """
 
-MIGRATIONS: dict[int, list[str]] = {2: ["ALTER TABLE nodes ADD COLUMN segment VARCHAR"]}
+MIGRATIONS: dict[int, list[str]] = {
+    2: [
+        "ALTER TABLE nodes ADD COLUMN segment VARCHAR",
+        "ALTER TABLE studies ADD COLUMN sizes TEXT",
+        "ALTER TABLE studies ADD COLUMN notes TEXT",
+        "ALTER TABLE studies ADD COLUMN models VARCHAR",
+    ],
+}
 """Statements that bring a database from the version before to this one."""
 
 LOCK_SPACE = crc32(b"mixtree") >> 1
@@ -97,21 +107,34 @@ def migrate(reading: sa.Engine, writing: sa.Engine, *, where: str) -> None:
     """Make the tables, or bring older ones up to this version; refuse newer ones."""
     # Mostly there is nothing to do, and a reader must not wait for those who write.
     with reading.connect() as connection:
-        if _version(connection, where=where) == VERSION:
+        before = _version(connection, where=where)
+        if before == VERSION:
             return
-    with writing.begin() as connection:  # all of it or nothing, and one process at a time
-        if connection.dialect.name == "postgresql":
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK_SPACE, 0)))
-        found = _version(connection, where=where)
-        if found is None:
-            metadata.create_all(connection)
-            connection.execute(sa.text(_SPEND_VIEW))
-            connection.execute(about.insert().values(key="version", value=str(VERSION)))
-        elif found < VERSION:
-            for version in range(found + 1, VERSION + 1):
-                for statement in MIGRATIONS[version]:
-                    connection.execute(sa.text(statement))
-            connection.execute(about.update().where(about.c.key == "version").values(value=str(VERSION)))
+    try:
+        with writing.begin() as connection:  # all of it or nothing, and one process at a time
+            _bring_up(connection, where=where)
+    except sa.exc.OperationalError as error:
+        if before is None or "readonly" not in str(error.orig):
+            raise
+        raise StorageError(
+            f"{where} was written by an older mixtree and may only be read, so its tables cannot be brought "
+            "up to date: open a copy that may be written"
+        ) from error
+
+
+def _bring_up(connection: sa.Connection, *, where: str) -> None:
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK_SPACE, 0)))
+    found = _version(connection, where=where)
+    if found is None:
+        metadata.create_all(connection)
+        connection.execute(sa.text(_SPEND_VIEW))
+        connection.execute(about.insert().values(key="version", value=str(VERSION)))
+    elif found < VERSION:
+        for version in range(found + 1, VERSION + 1):
+            for statement in MIGRATIONS[version]:
+                connection.execute(sa.text(statement))
+        connection.execute(about.update().where(about.c.key == "version").values(value=str(VERSION)))
 
 
 def _version(connection: sa.Connection, *, where: str) -> int | None:

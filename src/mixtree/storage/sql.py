@@ -28,7 +28,7 @@ from mixtree.storage.base import (
     taken_name,
     unknown_study,
 )
-from mixtree.storage.checkpoints import Checkpoints, path_text
+from mixtree.storage.checkpoints import Checkpoints, path_text, place_of, without_password
 from mixtree.storage.rows import (
     OUTCOME_COLUMNS,
     node_record,
@@ -41,6 +41,8 @@ from mixtree.storage.rows import (
 from mixtree.storage.schema import LOCK_SPACE, events, migrate, nodes, predictions, studies
 
 _BUSY_SECONDS = 30
+IN_MEMORY = ":memory:"
+"""SQLite's name for a database that ends with its process."""
 
 # In plain SQL: every fit says and asks this once, and making the statements would take longer than they do.
 _ADD_EVENT = sa.text("INSERT INTO events (study_id, at, kind, message) VALUES (:study, :at, :kind, :message)")
@@ -48,10 +50,13 @@ _EVENTS = sa.text("SELECT at, kind, message FROM events WHERE study_id = :study 
 
 
 class SqlStorage:
-    """Studies in a database, their models in a folder beside it or at any fsspec URL.
+    """Studies in a database, their models in a folder or at any fsspec URL.
 
     ``url`` is a file name (SQLite), ``sqlite://`` (in memory) or an SQLAlchemy URL such as
-    ``postgresql+psycopg://user@host/base``.
+    ``postgresql+psycopg://user@host/base``. Models are where ``checkpoints`` says; without it, where their
+    study says; for a new study, beside the file, or, behind a server's URL, in the folder
+    ``mixtree-checkpoints`` of the current one. A place that is not beside the file is written down with the
+    study, as an absolute path: it goes on from any folder.
     """
 
     def __init__(self, url: str | FilePath, *, checkpoints: str | FilePath | None = None) -> None:
@@ -61,7 +66,7 @@ class SqlStorage:
             is_url = "://" in self.url
             parsed = sa.make_url(self.url) if is_url else sa.URL.create("sqlite", database=self.url)
             self._sqlite = parsed.get_backend_name() == "sqlite"
-            in_memory = parsed.database in (None, "", ":memory:")
+            in_memory = parsed.database in (None, "", IN_MEMORY)
             self._file = FilePath(str(parsed.database)) if self._sqlite and not in_memory else None
             self._engine = sa.create_engine(parsed, **self._options())
         except (sa.exc.ArgumentError, NoSuchModuleError) as error:
@@ -70,7 +75,7 @@ class SqlStorage:
             raise StorageError(
                 f"{self.url!r} needs the driver {error.name!r}: pip install it first"
             ) from error
-        self._folder = str(checkpoints) if checkpoints is not None else self._default_folder()
+        self._models = None if checkpoints is None else _absolute(str(checkpoints))
         self._ids: dict[str, int] = {}
         self._held: set[int] = set()
         # A writer takes its place at once, and waits for it: one that reads first and then wants to write
@@ -87,7 +92,7 @@ class SqlStorage:
             raise
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_reopen, (self.url, self._folder))
+        return (_reopen, (self.url, self._models))
 
     @property
     def where(self) -> str:
@@ -109,10 +114,19 @@ class SqlStorage:
             return {"creator": partial(_open_only_readable, self._file)}
         return {"connect_args": {"timeout": _BUSY_SECONDS}}
 
-    def _default_folder(self) -> str | None:
-        if self._file is not None:
+    def _elsewhere(self, record: StudyRecord) -> str | None:
+        """Where a study's models are; None: beside its file, with which they may be moved."""
+        return self._models or record.models or (None if self._sqlite else _absolute("mixtree-checkpoints"))
+
+    def _place(self, record: StudyRecord) -> str | None:
+        place = self._elsewhere(record)
+        if place is None and self._file is not None:
             return str(self._file.with_name(self._file.name + ".checkpoints"))
-        return None if self._sqlite else "mixtree-checkpoints"
+        return place
+
+    def _stated(self, record: StudyRecord) -> str | None:
+        place = self._elsewhere(record)
+        return None if place is None else without_password(place)
 
     @contextmanager
     def _explained(self, doing: str) -> Iterator[None]:
@@ -151,7 +165,7 @@ class SqlStorage:
             self._insert_study(connection, record)
 
     def _insert_study(self, connection: sa.Connection, record: StudyRecord) -> None:
-        row = study_row(replace(record, created=now(), updated=now()))
+        row = study_row(replace(record, models=self._stated(record), created=now(), updated=now()))
         try:
             connection.execute(studies.insert().values(row))
         except IntegrityError as error:
@@ -172,8 +186,11 @@ class SqlStorage:
         return [study_record(row) for row in rows]
 
     def update(self, name: str, **changes: Any) -> None:
-        row = study_row(replace(self.load(name), updated=now(), **changes))
-        changed = {key: row[key] for key in ("updated", *changes)}
+        record = self.load(name)
+        # Whoever writes to a study puts its models where this storage does: the study says so from now on.
+        changes |= {"models": self._stated(record), "updated": now()}
+        row = study_row(replace(record, **changes))
+        changed = {key: row[key] for key in changes}
         with self._write() as connection:
             connection.execute(studies.update().where(studies.c.id == self._id(name)).values(changed))
 
@@ -278,7 +295,13 @@ class SqlStorage:
         return self._checkpoints(name, self.load(name))
 
     def _checkpoints(self, name: str, record: StudyRecord) -> Checkpoints | None:
-        return None if self._folder is None else Checkpoints(self._folder, name, key=record.key)
+        place = self._place(record)
+        return None if place is None else Checkpoints(place, name, key=record.key)
+
+    def models(self, record: StudyRecord) -> str | None:
+        """Where a study's models are, for people."""
+        place = self._place(record)
+        return None if place is None else place_of(place, record.name)
 
     def lock(self, name: str) -> AbstractContextManager[None]:
         number = self._id(name)
@@ -315,8 +338,14 @@ class SqlStorage:
                 connection.commit()
 
 
-def _reopen(url: str, folder: str | None) -> SqlStorage:
-    return SqlStorage(url, checkpoints=folder)
+def _reopen(url: str, models: str | None) -> SqlStorage:
+    return SqlStorage(url, checkpoints=models)
+
+
+def _absolute(place: str) -> str:
+    """A folder's whole path; a URL as it is."""
+    local = place.removeprefix("file://")
+    return place if "://" in local else str(FilePath(local).absolute())
 
 
 _ONE = (nodes.c.study_id == sa.bindparam("of"), nodes.c.path == sa.bindparam("at"))
@@ -388,6 +417,22 @@ def _locked(name: str, where: str) -> StudyLocked:
     return StudyLocked(
         f"study {name!r} in {where} is being run by another process: wait for it or stop it, then resume"
     )
+
+
+def database_file(url: str) -> str:
+    """An SQLite URL as the file name that it means; everything else as it is.
+
+    >>> database_file("sqlite:////srv/studies.db"), database_file("sqlite:///studies.db")
+    ('/srv/studies.db', 'studies.db')
+    """
+    if not url.startswith("sqlite"):  # a file name needs no parsing
+        return url
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError:
+        return url
+    plain = parsed.get_backend_name() == "sqlite" and not parsed.query
+    return (parsed.database or IN_MEMORY) if plain else url
 
 
 def open_storage(url: str | FilePath, *, checkpoints: str | FilePath | None = None) -> SqlStorage:

@@ -7,6 +7,7 @@ Functions that estimate the constants of a data set live in ``mixtree.constants`
 from __future__ import annotations
 
 from mixtree.schedules import Infeasible, Steps
+from mixtree.theory.calculation import Calculation, NodeSteps, calculate, node_steps
 from mixtree.theory.regret import (
     Dimension,
     height_reached,
@@ -20,6 +21,7 @@ from mixtree.theory.sgd import (
     c1,
     c2,
     c_check,
+    c_check_entries,
     c_hat,
     c_tilde,
     g0,
@@ -54,18 +56,22 @@ from mixtree.theory.steps import (
 )
 
 __all__ = [
+    "Calculation",
     "ClosedForm",
     "Constants",
     "Dimension",
     "Infeasible",
+    "NodeSteps",
     "Steps",
     "TheorySchedule",
     "alpha_k",
     "c1",
     "c2",
     "c_check",
+    "c_check_entries",
     "c_hat",
     "c_tilde",
+    "calculate",
     "diameter_l1",
     "diameter_l2",
     "g0",
@@ -73,6 +79,7 @@ __all__ = [
     "log_c_check",
     "log_c_hat",
     "near_optimality",
+    "node_steps",
     "nu1",
     "nu2",
     "optimum_distance",

@@ -224,6 +224,29 @@ def c_check(d0_squared: float, constants: Constants, *, budget: float) -> float:
     return float(sgd_terms(d0_squared, constants, budget=budget).c_check)
 
 
+def c_check_entries(d0_squared: float, constants: Constants, *, budget: float) -> tuple[float, float, float]:
+    """The three numbers of which Č is the largest, in the order of ``c_check``.
+
+    Where they come from: Ĉ(0) = Č logΛ^8 must bound the variance of every step i of the martingale,
+    8d_i²(4β²d_i² + 𝒢). At i = 0 that is V0(1+E), which asks for the **first** entry (the sum may be (t+1+E)
+    times Ĉ(0)). At i ≥ 1 the theorem itself, d_i² ≤ c1/(i+E) + c2√(logΛ^8·Ĉ(0)/(i+E)), makes it at most
+    logΛ^8·(A + B√Č + Č/2), where A = 64β²c1²/((1+E)² logΛ^8) + 8𝒢c1/((1+E) logΛ^8), B = 8𝒢c2/√(1+E), and
+    1/2 is at least 64β²c2² logΛ^8/(1+E). So 2A + 2B√Č ≤ Č is needed. It follows from √Č ≥ 2B + δ and √Č ≥
+    2A/δ, for any δ > 0: the paper takes δ = 2/E (E > 2 always, so min(2/E, 1) is that). Then 2B + δ is at
+    most the root of the **second** entry, and 2A/δ = AE at most that of the **third**, A(1+E). So the third
+    is a square because its root was divided by the slack δ. √Č has a unit, δ has none: that is why Č is not
+    scale-free. √Č = B + √(B² + 2A) would do, in any units.
+
+    Reference: "Theorem: SGD final iterate", the start of its induction. inf where a float cannot hold it.
+
+    >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.5, diameter=1.0, sources=2)
+    >>> [f"{entry:.3g}" for entry in c_check_entries(1.0, one, budget=1e6)]
+    ['7.19e-07', '512', '7.76e+10']
+    """
+    first, second, third = sgd_terms(d0_squared, constants, budget=budget).check_entries
+    return float(first), float(second), float(third)
+
+
 def log_c_check(d0_squared: float, constants: Constants, *, budget: float) -> float:
     """The natural logarithm of Č, whatever its size.
 

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from mixtree.data.sampling import Cursor, Sampler
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import InputError, MissingExtraError, TrainingError
+from mixtree.identity import identity
 from mixtree.trainer import Evaluation, Job
 from mixtree.trainers.evaluation import loss_evaluations
 from mixtree.trainers.rows import (
@@ -47,6 +48,12 @@ from mixtree.trainers.rows import (
 
 SAMPLE = 2000
 """Rows of a round's sample, unless the sources have fewer or the user says otherwise."""
+
+ROUNDS = (
+    "n_estimators", "num_iterations", "num_iteration", "n_iter", "num_tree", "num_trees", "num_round",
+    "num_rounds", "nrounds", "num_boost_round", "max_iter",
+)  # fmt: skip
+"""Names by which the libraries know the number of trees: of a study, its steps."""
 
 _LEARNING_RATES = {"learning_rate", "eta", "shrinkage_rate"}
 
@@ -111,6 +118,10 @@ class _BoostingTrainer(ABC):
             )
         if self.sources.classes and "objective" in self.params:
             raise InputError("the objective of a classification follows from its classes: leave it out")
+        if given := [name for name in ROUNDS if name in self.params]:
+            raise InputError(
+                f"a step is one round, and the budget says how many there are: leave {given[0]} out"
+            )
         for name in self.booster_names:
             if self.params.get(name, self.trees) != self.trees:
                 raise InputError(
@@ -188,7 +199,9 @@ class _BoostingTrainer(ABC):
         """The settings that decide the numbers."""
         return {
             "trainer": self.library,
-            "params": {name: getattr(value, "__qualname__", value) for name, value in self.params.items()},
+            "params": {
+                name: identity(value) if callable(value) else value for name, value in self.params.items()
+            },
             "learning_rate": self.lr,
             "sample_size": self.sample_size,
             "replacement": self.sampler.replacement,

@@ -44,6 +44,7 @@ from sklearn.pipeline import Pipeline
 from mixtree.data.sampling import Cursor, Sampler
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, InputError, TrainingError
+from mixtree.identity import identity
 from mixtree.metrics import mean_and_error
 from mixtree.threads import one_thread
 from mixtree.trainer import Evaluation, Job
@@ -404,4 +405,4 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
-    return getattr(value, "__qualname__", None) or _name(value)
+    return identity(value) if callable(value) else _name(value)

@@ -23,6 +23,7 @@ from torch.func import functional_call
 
 from mixtree.data.sampling import Sampler
 from mixtree.data.sources import TARGET, Sources
+from mixtree.identity import identity
 from mixtree.metrics import mean_and_error
 from mixtree.trainer import Evaluation, Job
 from mixtree.trainers.evaluation import loss_evaluations
@@ -319,18 +320,21 @@ class TorchTrainer:
 
     def describe(self) -> dict[str, Any]:
         """The settings that decide the numbers, apart from the engine."""
-        replica = self._replica
-        group = replica.fresh["groups"][0]
+        replica, output, collate = self._replica, self._objective.output, self._table.collate
         return {
             "trainer": "torch",
             "module": repr(replica.module),
             "parameters": {name: [*map(int, each.shape)] for name, each in replica.parameters.items()},
-            "loss": _name(self._objective.loss),
-            "optimizer": type(replica.optimizer).__name__,
-            "settings": {key: repr(value) for key, value in sorted(group.items())},
-            "scheduler": None if replica.scheduler is None else type(replica.scheduler).__name__,
+            "loss": None if self._objective.loss is None else identity(self._objective.loss),
+            "optimizer": identity(type(replica.optimizer)),
+            "settings": [
+                {key: repr(value) for key, value in sorted(group.items())}
+                for group in replica.fresh["groups"]
+            ],
+            "scheduler": None if self.scheduler is None else identity(self.scheduler),
             "schedule": repr(replica.fresh_schedule),
-            "output": self._objective.output if isinstance(self._objective.output, str) else "function",
+            "collate": None if collate is None else identity(collate),
+            "output": output if isinstance(output, str) else identity(output),
             "batch_size": self.batch_size,
             "clip_norm": self.clip_norm,
             "class_weight": None if self._table.class_weight is None else self._table.class_weight.tolist(),
@@ -412,7 +416,3 @@ def _bound(module: nn.Module, tensors: dict[str, Tensor]) -> Callable[..., Tenso
 
 def _on(loss: Any, device: torch.device) -> Any:
     return loss.to(device) if isinstance(loss, nn.Module) else loss
-
-
-def _name(loss: Any) -> str | None:
-    return None if loss is None else str(getattr(loss, "__qualname__", None) or repr(loss))

@@ -2,11 +2,13 @@
 
 from mixtree.verdict.intervals import (
     Difference,
+    Repeat,
     Role,
     ScoreInterval,
     corrected,
     honest_score,
     paired_difference,
+    repeated_difference,
 )
 from mixtree.verdict.luck import Outlook, climbs, expected_optimism, ladder, optimism, outlook
 from mixtree.verdict.mixture import (
@@ -19,6 +21,7 @@ from mixtree.verdict.mixture import (
 )
 from mixtree.verdict.selection import CrossFit, cross_fitted, holdout, label_folds, out_of_fold
 from mixtree.verdict.words import (
+    Advice,
     Curve,
     Verdict,
     learning_curve,
@@ -29,11 +32,13 @@ from mixtree.verdict.words import (
 )
 
 __all__ = [
+    "Advice",
     "CrossFit",
     "Curve",
     "Difference",
     "MixtureUncertainty",
     "Outlook",
+    "Repeat",
     "Role",
     "ScoreInterval",
     "Verdict",
@@ -56,6 +61,7 @@ __all__ = [
     "out_of_fold",
     "outlook",
     "paired_difference",
+    "repeated_difference",
     "rows_or_budget",
     "shapley",
     "without_source",

@@ -1,8 +1,8 @@
 """Confidence intervals of scores and of paired differences that hold with few rows.
 
-Accuracy: exact (Clopper–Pearson, McNemar). Mean losses: the wider of Student's t and the bootstrap-t. AUROC
-and Hand–Till: DeLong's variance with Satterthwaite's degrees of freedom on the logit scale. Any other
-function: bias-corrected bootstrap. docs/verdict.md has the coverage that was measured.
+Accuracy: exact (Clopper–Pearson, McNemar). F1 of two classes: exact. Mean losses: the wider of Student's t
+and the bootstrap-t. AUROC and Hand–Till: DeLong's variance with Satterthwaite's degrees of freedom on the
+logit scale. Any other function: bias-corrected bootstrap. docs/verdict.md has the coverage that was measured.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from mixtree.metrics import (
     ABSOLUTE_LOSS,
     ACCURACY,
     AUROC,
+    F1,
     HAND_TILL,
     LOG_LOSS,
     MAE,
@@ -28,6 +29,7 @@ from mixtree.metrics import (
     SQUARED_LOSS,
     Metric,
     absent_classes,
+    f1_parts,
 )
 from mixtree.verdict.delong import every_class_in, of_area, of_gap_of_areas, terms_of, within
 from mixtree.verdict.resampling import (
@@ -54,6 +56,7 @@ _RARE, _IMAGINED = 10, 2  # rows of the rarest class below which so many more ar
 _IMPOSSIBLE = 1e-6  # chance of what a model thinks impossible: it may be wrong, but not without end
 _TOGETHER = "a part of the rows lacks a class: what different models predict is ranked together"
 _FEWEST = 3  # rows that can tell two models apart, and losses from one another
+_SAME: tuple[str, Bounds, float] = ("identical", lambda alpha: (0.0, 0.0), 1.0)
 _CHOSEN = ("cross-fitted", "validation", "trained")
 
 
@@ -133,6 +136,8 @@ def honest_score(
     low, high = bounds(1.0 - level)
     if is_error(metric):
         low = max(low, 0.0)
+    if is_share(metric):
+        low, high = max(low, 0.0), min(high, 1.0)
     if low == 0.0 < value and is_error(metric):
         notes = (
             *notes,
@@ -175,9 +180,7 @@ def paired_difference(
     if first.shape != second.shape:
         raise InputError(f"predictions of shapes {first.shape} and {second.shape} are not of the same rows")
     rows, higher = len(labels), metric.higher_is_better
-    both = ((first, "the model"), (second, "the reference"))
-    values, notes = zip(*(_value(metric, labels, each, whose) for each, whose in both), strict=True)
-    told = tuple(dict.fromkeys((*notes[0], *notes[1])))
+    values, told = _both_values(metric, labels, first, second)
     if not np.isfinite(values).all():
         return Difference(np.nan, np.nan, np.nan, np.nan, rows, "none", higher, told)
     if rows < _FEWEST:
@@ -213,6 +216,149 @@ def paired_difference(
         freedom = int(np.unique(labels, return_counts=True)[1].min()) - 1 if is_area(metric) else rows - 1
         p = min(p, _tail(gap, low, high, freedom, level))
     return _agreed(Difference(gap, low, high, p, rows, method, higher, (*told, *_few(rows))), 1.0 - level)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Repeat:
+    """What two algorithms' models of one repeat predict for its test rows."""
+
+    y: NDArray[Any]
+    one: NDArray[Any]
+    two: NDArray[Any]
+    rows: NDArray[np.intp]
+    """A number for every test row, by which it is known in the other repeats."""
+
+
+def repeated_difference(
+    metric: Metric, repeats: Sequence[Repeat], *, level: float = LEVEL, seed: int = 0
+) -> Difference:
+    """The first algorithm's score less the second's, the mean over repeats; paired by repeat and by row.
+
+    Its variance is that between repeats / R and that within rows / n. Of a row that several repeats have in
+    their tests the mean counts, so rows that all share are as many as there are, not R times as many. What
+    rows alone make of the differences between repeats is within the rows already. The interval is the wider
+    of Satterthwaite's and of the two parts' own (Student's t with R − 1 degrees of freedom for the repeats)
+    put together; of two repeats, which tell little, the second, with all that is between them. One repeat
+    has the interval of its rows.
+    """
+    if len(repeats) == 1:
+        (only,) = repeats
+        return paired_difference(metric, only.y, only.one, only.two, level=level, seed=seed)
+    _check_level(level)
+    gaps, bounds, methods, told, terms = [], list[Bounds](), [], list[str](), []
+    least = _FEWEST_RESAMPLES
+    for each in repeats:
+        labels, one, two = np.asarray(each.y), _as_floats(each.one), _as_floats(each.two)
+        values, notes = _both_values(metric, labels, one, two)
+        told += notes
+        if not np.isfinite(values).all() or len(labels) < _FEWEST:
+            return paired_difference(metric, labels, one, two, level=level, seed=seed)
+        gaps.append(values[0] - values[1])
+        rng = np.random.default_rng(seed)
+        same = np.allclose(one, two, rtol=_ROUNDING, atol=0.0)
+        found = _SAME if same else _gap_bounds(metric, labels, (one, two), values, rng, None)
+        methods.append(found[0])
+        bounds.append(found[1])
+        if found[0] == "sign test":
+            least = max(least, found[2])
+        terms.append(_row_terms(metric, labels, one, two))
+    everywhere = np.unique(np.concatenate([each.rows for each in repeats]))
+    rows, higher = len(everywhere), metric.higher_is_better
+    notes = (*dict.fromkeys(told), *_few(rows))
+    if all(method == "identical" for method in methods):
+        same_notes = (*notes, "both models predict the same")
+        return Difference(0.0, 0.0, 0.0, 1.0, rows, "identical", higher, same_notes)
+    gap, parts = float(np.mean(gaps)), _Parts.of(np.array(gaps), repeats, terms, everywhere)
+
+    def of_rows(alpha: float) -> Floats:
+        ends = np.array([each(alpha) for each in bounds])
+        reaches = np.abs(ends - np.array(gaps)[:, None])
+        found: Floats = np.sqrt(parts.shared * np.square(reaches).mean(axis=0))
+        return found
+
+    freedom = parts.freedom(of_rows(1.0 - LEVEL), rows)
+
+    def both(alpha: float) -> tuple[float, float]:
+        down, up = parts.reaches(of_rows(alpha), freedom, rows, alpha)
+        return gap - down, gap + up
+
+    low, high = both(1.0 - level)
+    if is_share(metric):
+        low, high = max(low, -1.0), min(high, 1.0)
+    p = max(p_value(both), least)
+    if p == least == _FEWEST_RESAMPLES:
+        p = min(p, _tail(gap, low, high, len(repeats) - 1 if parts.between > 0.0 else rows - 1, level))
+    method = f"mean of {len(repeats)} repeats, {' / '.join(dict.fromkeys(methods))}"
+    return _agreed(Difference(gap, low, high, p, rows, method, higher, notes), 1.0 - level)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Parts:
+    """Where the variance of a mean over repeats comes from."""
+
+    repeats: int
+    between: float
+    """Of the mean, by what repeats differ in, beyond what rows alone make of them."""
+    whole: float
+    """The same with what rows make of them."""
+    shared: float
+    """The variance within rows of the mean over repeats, as a part of that of one repeat."""
+
+    @classmethod
+    def of(
+        cls,
+        gaps: Floats,
+        repeats: Sequence[Repeat],
+        terms: Sequence[Floats | None],
+        everywhere: NDArray[np.intp],
+    ) -> _Parts:
+        count, whole = len(gaps), float(gaps.var(ddof=1)) / len(gaps)
+        moved = np.zeros((count, len(everywhere)))
+        for place, (each, own) in enumerate(zip(repeats, terms, strict=True)):
+            if own is None:  # of a user's function: nothing is known of single rows, so nothing is taken off
+                return cls(count, whole, whole, 1.0)
+            np.add.at(moved[place], np.searchsorted(everywhere, each.rows), own)
+        covariance = moved @ moved.T
+        alone = float(np.trace(covariance)) / count
+        if not alone > 0.0:
+            return cls(count, whole, whole, 1.0)
+        together = (float(covariance.sum()) - count * alone) / (count * (count - 1))
+        made = (alone - together) / count
+        # Two repeats say next to nothing of what is between them: all of it is kept.
+        between = max(whole - made, 0.0) if count > 2 else whole
+        if whole < _ROUNDING * alone:
+            whole = between = 0.0
+        shared = float(np.clip(covariance.sum() / count**2 / alone, 1.0 / count, 1.0))
+        return cls(count, between, whole, shared)
+
+    def freedom(self, of_rows: Floats, rows: int) -> Floats:
+        """Satterthwaite's degrees of freedom down and up, by how far the rows' own interval goes."""
+        within = np.square(of_rows / float(stdtrit(rows - 1, 0.5 + 0.5 * LEVEL)))
+        total = self.whole**2 / (self.repeats - 1) + within**2 / (rows - 1)
+        found: Floats = np.full(2, rows - 1.0)
+        np.divide((within + self.between) ** 2, total, out=found, where=total > 0.0)
+        return np.clip(found, 1.0, rows - 1.0)
+
+    def reaches(self, of_rows: Floats, freedom: Floats, rows: int, alpha: float) -> Floats:
+        """How far the interval goes down and up, by how far that of the rows does."""
+        side = 1.0 - alpha / 2.0
+        error, usual = np.sqrt(self.between), float(stdtrit(rows - 1, side))
+        reach: Floats = np.hypot(of_rows, float(stdtrit(self.repeats - 1, side)) * error)
+        if self.repeats > 2:
+            reach = np.maximum(reach, stdtrit(freedom, side) / usual * np.hypot(of_rows, usual * error))
+        return reach
+
+
+def _row_terms(metric: Metric, labels: NDArray[Any], one: Floats, two: Floats) -> Floats | None:
+    """By how much every row moves the difference, adding up to 0; None where that is not known."""
+    if metric.contributions is None or (metric.by_class and not is_area(metric)):
+        return None
+    terms = terms_of(metric, labels, one) - terms_of(metric, labels, two)
+    strata = labels.astype(np.intp) if is_area(metric) else np.zeros(len(labels), dtype=np.intp)
+    sizes = np.bincount(strata)
+    means = np.bincount(strata, weights=terms) / np.maximum(sizes, 1)
+    moved: Floats = (terms - means[strata]) / sizes[strata]
+    return moved
 
 
 def _tail(gap: float, low: float, high: float, freedom: int, level: float) -> float:
@@ -271,6 +417,14 @@ def _value(
     return value, tuple(notes)
 
 
+def _both_values(
+    metric: Metric, labels: NDArray[Any], first: NDArray[Any], second: NDArray[Any]
+) -> tuple[tuple[float, ...], tuple[str, ...]]:
+    both = ((first, "the model"), (second, "the reference"))
+    values, notes = zip(*(_value(metric, labels, each, whose) for each, whose in both), strict=True)
+    return values, tuple(dict.fromkeys((*notes[0], *notes[1])))
+
+
 def _few(rows: int) -> tuple[str, ...]:
     return (f"only {rows} rows: the interval's 95 % is not to be relied on",) if rows < FEW else ()
 
@@ -290,8 +444,8 @@ def is_area(metric: Metric) -> bool:
 
 
 def is_share(metric: Metric) -> bool:
-    """Whether it lies between 0 and 1 and is best at 1: an accuracy or an area."""
-    return _is_accuracy(metric) or is_area(metric)
+    """Whether it lies between 0 and 1 and is best at 1: an accuracy, F1 or an area."""
+    return _is_accuracy(metric) or is_area(metric) or _is_f1(metric)
 
 
 def is_error(metric: Metric) -> bool:
@@ -304,6 +458,10 @@ def _is_loss(metric: Metric) -> bool:
     given = metric.contributions
     rows = given.func if isinstance(given, partial) else given  # in other units it is a loss all the same
     return any(rows is each.contributions for each in (LOG_LOSS, SQUARED_LOSS, ABSOLUTE_LOSS, MAE))
+
+
+def _is_f1(metric: Metric) -> bool:
+    return metric.contributions is F1.contributions
 
 
 def _steadier(metric: Metric) -> str:
@@ -344,6 +502,8 @@ def _score_bounds(
         return "Clopper–Pearson", lambda alpha: _exact(round(value * len(labels)), len(labels), alpha)
     column = _columns(metric, labels, predictions, value)
     bounds = of_mean(column, rng)
+    if _is_f1(metric):
+        return _of_f1(labels, predictions, bounds)
     if (more := _more_rows(metric, labels, [predictions], [column])) is not None:
         bounds = _union(bounds, _students(np.append(column, [more[0]] * _IMAGINED)))
     if (mistake := _one_more_mistake(metric, labels, [predictions], [column])) is not None:
@@ -402,6 +562,41 @@ def _one_more_mistake(
     return float(lost[wrong].sum() + (would.mean() if len(would) else 0.0)) / (count + 1)
 
 
+def _one_more_hit(
+    _metric: Metric, labels: NDArray[Any], stacks: Sequence[NDArray[Any]], _columns: Sequence[Floats]
+) -> float | None:
+    """By how much two F1s are set apart by one more row that one model gets right and the other does not.
+
+    None if there are enough rows on which one of them is wrong. Of several classes the rarest one counts.
+    """
+    predicted, _, size, shares = f1_parts(labels.astype(np.intp), np.stack(stacks))
+    if int((predicted != labels).any(axis=0).sum()) >= _RARE:
+        return None
+    return float((2.0 * len(labels) * shares / np.maximum(size, 1.0)).max())
+
+
+def _of_f1(labels: NDArray[Any], predictions: NDArray[Any], of_mean: Bounds) -> tuple[str, Bounds]:
+    """F1 is 2·J/(1 + J), and J the share of hits among the rows that are or are said to be of the class.
+
+    Of two classes that is all; of more the classes' own intervals are put together as if they were
+    independent, and united with that of the mean, which knows better but not of rows that are not there.
+    """
+    parts = f1_parts(labels.astype(np.intp), predictions[None])[1:]
+    scores, size, shares = (part[0][parts[2][0] > 0.0] for part in parts)
+    hits = np.rint(scores * size / 2.0)
+
+    def bounds(alpha: float) -> tuple[float, float]:
+        ends = [_exact(int(hit), int(rows), alpha) for hit, rows in zip(hits, size - hits, strict=True)]
+        low, high = np.array([[2.0 * share / (1.0 + share) for share in each] for each in ends]).T
+        value = float(scores @ shares)
+        down, up = (float(np.linalg.norm(shares * (scores - each))) for each in (low, high))
+        return value - down, value + up
+
+    if len(scores) == 1:
+        return "Clopper–Pearson", bounds
+    return "Clopper–Pearson by class, Student's t and bootstrap-t", _union(bounds, of_mean)
+
+
 def _students(column: Floats) -> Bounds:
     """Of the column's mean, by Student's t: resamples of imagined rows would say nothing of them."""
     mean, error = float(column.mean()), float(column.std(ddof=1)) / np.sqrt(len(column))
@@ -457,7 +652,8 @@ def _gap_bounds(
         bounds = of_mean(one - two, rng, size=float(max(np.abs(one).max(), np.abs(two).max())))
         if (more := _more_rows(metric, labels, pair, (one, two))) is not None:
             bounds = _union(bounds, _students(np.append(one - two, [more[0] - more[1]] * _IMAGINED)))
-        if (apart := _one_more_mistake(metric, labels, pair, (one, two))) is not None:
+        apart = (_one_more_hit if _is_f1(metric) else _one_more_mistake)(metric, labels, pair, (one, two))
+        if apart is not None:
             for either in (apart, -apart):
                 bounds = _union(bounds, _students(np.append(one - two, either)))
     if bounds(0.5)[0] == bounds(0.5)[1] != 0.0:

@@ -24,7 +24,7 @@ _UNKNOWN = 0.25  # standard deviation of a weight from which it is as good as un
 _KNOWN = 0.1  # the same of a sum of weights, up to which it is known
 _WIDE = 0.6  # interval of a weight from which it is as good as unknown
 _MOST = 0.8  # of a gain
-_WORTH = "whether training on such rows helps all the same, attribution loo tells"
+_WORTH = "attribution 'loo' shows whether training on its rows helps all the same"
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ def hull_words(
         return "whether a mixture can serve this target was not tested"
     if not test.moments:
         return test.words[:1].lower() + test.words[1:].removesuffix(".")
-    chance = f"p = {test.p:.3f} on {test.n} rows"
+    chance = f"{'p < 0.001' if test.p < 0.0005 else f'p = {test.p:.3f}'} on {test.n} rows"
     if test.inside is None:
         more = (
             f"about {_rounded(test.rows_needed)} target rows in all would decide it"
@@ -257,7 +257,7 @@ def hull_words(
         if gained and share is not None and share < _MOST:
             part = f"about {max(share, 0.0):.0%} of the gain comes from your own rows"
             return f"{start}; {part}, the rest from the mixture"
-        return f"{start}; {own}; more of them is likely to help more than a better mixture"
+        return f"{start}; {own}"
     if tried:
         return f"{start}; training on your own rows was tried and did not help"
     return f"{start}; what is missing can only come from your own rows, on which this model was not trained"

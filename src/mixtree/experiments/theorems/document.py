@@ -2,24 +2,49 @@
 
 from __future__ import annotations
 
+import re
+import tempfile
+from decimal import Decimal
+from math import isclose
 from pathlib import Path
 
 from mixtree.constants import Estimate, estimate_constants
 from mixtree.data.synthetic import synthetic
-from mixtree.experiments.theorems import cells, demand, matching, optima, regret, sgd
+from mixtree.experiments.theorems import (
+    cells,
+    chosen,
+    demand,
+    matching,
+    optima,
+    regimes,
+    regret,
+    sgd,
+)
 from mixtree.experiments.theorems.findings import Section, number, table
 from mixtree.threads import one_thread
 
 _COMMAND = "python -m mixtree.experiments.theorems --out docs"
+TOLERANCE = 0.05
+ABSOLUTE = 1e-6
+_CHECK = "python -m mixtree.experiments.theorems --check docs"
 
 _INTRODUCTION = f"""# Theory: what is proved, what it costs, what we measured
 
-This page, its numbers and its figures are written by one command (about a minute or two on one core):
+This page, its numbers and its figures are written by one command (about three minutes of one core):
 
     {_COMMAND}
 
+The same machine and versions write the same page. Another processor rounds otherwise, and a search that
+compares nearly equal numbers may then turn elsewhere. Every number is reproduced within {TOLERANCE:.0%}, one
+unit of its last digit or {ABSOLUTE:g}, whichever is most. To run everything again and list each number that
+is not:
+
+    {_CHECK}
+
 `mixtree.theory` is the calculator: every constant and bound as a small function, its misprints corrected.
-`mixtree.constants` estimates the constants of a data set. They are a diagnostic, never a default.
+`mixtree theory` prints them for constants that you give or for tables: ν1, ρ, E, λ(h) and its regimes, h(Λ),
+the bound of the regret, and whether Λ pays for it; `--json` has all of it. `mixtree.constants` estimates the
+constants of a data set. They are a diagnostic, never a default.
 """
 
 _STATEMENTS = [
@@ -57,15 +82,17 @@ _STATEMENTS = [
     (
         "its constants",
         "G0 = max{E d0², 8𝒢/μ²}; C̃ = D√(8β²D² + 2𝒢); c1 = G0 + 8C̃/(μΛ^6); c2 = 4√2/μ; "
-        "V0 = 8d0²(4β²d0² + 𝒢)/(1+E); Č, Ĉ(k), α_k = 1 − 2^{-k}",
-        "`g0`, `c_tilde`, `c1`, `c2`, `v0`, `c_check`, `c_hat`, `log_c_check`, `log_c_hat`, `alpha_k`",
+        "V0 = 8d0²(4β²d0² + 𝒢)/(1+E); Č = max{V0/logΛ^8, "
+        "(8𝒢c2 + min(2/E, 1))², (64β²c1²/((1+E) logΛ^8) + 8𝒢c1/logΛ^8)²}; Ĉ(k); α_k = 1 − 2^{-k}",
+        "`g0`, `c_tilde`, `c1`, `c2`, `v0`, `c_check`, `c_check_entries`, `c_hat`, `log_c_check`, "
+        "`log_c_hat`, `alpha_k`",
     ),
     (
         "Corollary: steps per node",
         "λ(h+1) = the smallest t whose bound from d0² = 4ν1ρ^h is at most ν1ρ^{h+1}; λ(0): from D², at most "
         "ν1. No such t below Λ: *infeasible*, a value of its own",
         "`steps_full`, `steps_failure`, `steps_constant`, `steps_exponential`, `theory_schedule`, "
-        "`Infeasible`",
+        "`Infeasible`; all at once: `calculate`, `node_steps`",
     ),
     (
         "Definition: near-optimality dimension",
@@ -109,15 +136,16 @@ _MISPRINTS = """## Misprints in the paper, corrected here
 - The remark that moment matching fails holds for moments of x alone; matching the joint moments of (x, y) is
   consistent when the target is in the hull.
 
-Two things that are no misprints but must be known: the conditions of the constant regime exclude each other,
-and Č is not scale-free (both under "What the theory asks for").
+Two things that are no misprints but must be known: the conditions of the constant regime exclude each other
+("What the theory asks for"), and Č is not scale-free ("λ(h) by height and its regimes" says where its three
+entries come from).
 """
 
 
 def regenerate(folder: Path, *, quick: bool = False) -> list[Path]:
     """Run every experiment and write theory.md and figures/theory-*.png into the folder."""
     with one_thread():
-        experiments = (optima, cells, sgd, demand, regret, matching)
+        experiments = (optima, cells, sgd, demand, regimes, regret, chosen, matching)
         sections = [experiment.section(quick=quick) for experiment in experiments]
         problem = synthetic(rows=100 if quick else 1000, features=5, seed=0)
         estimate = estimate_constants(problem.sources, l2=0.1)
@@ -131,6 +159,50 @@ def regenerate(folder: Path, *, quick: bool = False) -> list[Path]:
     page = folder / "theory.md"
     page.write_text(_page(sections, estimate), encoding="utf-8")
     return [page, *files]
+
+
+_NUMBER = re.compile(r"(?<![\w.])[-−]?\d+(?:\.\d+)?(?:e[+-]?\d+)?%?")
+
+
+def check(folder: Path, *, quick: bool = False) -> list[str]:
+    """Write the page anew elsewhere; what in the folder's theory.md is not reproduced, line by line."""
+    before = (folder / "theory.md").read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as elsewhere:
+        page, *_ = regenerate(Path(elsewhere), quick=quick)
+        return differences(before, page.read_text(encoding="utf-8"))
+
+
+def differences(before: str, after: str) -> list[str]:
+    """Lines whose words differ, or whose numbers differ by more than the tolerance.
+
+    >>> differences("a 1.00 b", "a 1.04 b"), differences("a 1.00 b", "a 1.10 b")
+    ([], ['1: 1.00 is now 1.10: a 1.00 b'])
+    >>> differences("0.2 of 7", "0.3 of 7"), differences("0.2 of 7", "0.2 of 8")
+    ([], ['1: 7 is now 8: 0.2 of 7'])
+    """
+    old, new = before.splitlines(), after.splitlines()
+    found = []
+    if len(old) != len(new):
+        found.append(f"{len(old)} lines are now {len(new)}")
+    for number_, (one, two) in enumerate(zip(old, new, strict=False), start=1):
+        if _NUMBER.sub("#", one) != _NUMBER.sub("#", two):
+            found.append(f"{number_}: other words: {one}")
+            continue
+        for a, b in zip(_NUMBER.findall(one), _NUMBER.findall(two), strict=True):
+            if not isclose(_value(a), _value(b), rel_tol=TOLERANCE, abs_tol=max(ABSOLUTE, _unit(a))):
+                found.append(f"{number_}: {a} is now {b}: {one}")
+    return found
+
+
+def _value(text: str) -> float:
+    return float(text.replace("−", "-").rstrip("%"))
+
+
+def _unit(text: str) -> float:
+    """What its last digit counts, and a little for rounding; counts are exact."""
+    if text.lstrip("-−").isdigit():
+        return 0.0
+    return 1.01 * 10.0 ** int(Decimal(text.replace("−", "-").rstrip("%")).as_tuple().exponent)
 
 
 def _page(sections: list[Section], estimate: Estimate) -> str:

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Okabe and Ito's, which the colour-blind can tell apart."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:

@@ -1,4 +1,4 @@
-"""Regret against budget: the search itself on objectives of known shape, with training simulated or real.
+"""Regret against budget: the search itself on objectives of known shape, with training simulated.
 
 G(α) = (‖α − α*‖/√2)^p. For bisect and K = 2, 3 a cell at height h has diameter at most c·ρ^h with
 ρ = 2^{−1/(K−1)} (every cut halves the volume; c is measured over all cells of the first heights), so
@@ -175,11 +175,16 @@ class Curve:
         return predicted_slope(self.dimension.d, regime=self.regime)
 
     def slope(self) -> tuple[float, float]:
-        """The fitted slope of the mean regret, and its standard error by resampling the problems."""
-        rng = np.random.default_rng(0)
-        draws = [rng.integers(len(self.regrets), size=len(self.regrets)) for _ in range(200)]
-        spread = np.std([_fit(self.budgets, self.regrets[draw], self.fit_from) for draw in draws])
-        return _fit(self.budgets, self.regrets, self.fit_from), float(spread)
+        """The fitted slope of the mean regret and its standard error."""
+        return slope(self.budgets, self.regrets, self.fit_from)
+
+
+def slope(budgets: NDArray[np.int64], regrets: _Floats, begin: int) -> tuple[float, float]:
+    """The slope of the mean regret on log axes, and its standard error by resampling the problems."""
+    rng = np.random.default_rng(0)
+    draws = [rng.integers(len(regrets), size=len(regrets)) for _ in range(200)]
+    spread = np.std([_fit(budgets, regrets[draw], begin) for draw in draws])
+    return _fit(budgets, regrets, begin), float(spread)
 
 
 def _fit(budgets: NDArray[np.int64], regrets: _Floats, begin: int) -> float:
@@ -204,60 +209,12 @@ def curve(shape: Shape, mode: _Mode, *, problems: int, most: int) -> Curve:
     return Curve(shape, mode, budgets, np.array(regrets), dimension, len(budgets) // 3)
 
 
-_ETA, _TRAINED_STEPS = 0.004, 1000
-_CENTRES = np.array([[1.0, 0.0], [-0.5, 0.8], [-0.5, -0.8]])
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Trained:
-    """Regret F_te(w) − min F_te of real models at constant λ and constant step size."""
-
-    budgets: NDArray[np.int64]
-    regrets: _Floats
-    floor: float
-    """Stationary E½‖w − w*‖² of this step size at the average α*."""
-
-
-def trained(*, problems: int, most: int) -> Trained:
-    """½‖w − z‖² in the plane, z = m_i from source i: w*(α) = Σα_i m_i, by SGD from the parent's model."""
-    budgets = _TRAINED_STEPS * 2 ** np.arange(2, math.ceil(math.log2(most)) + 1, dtype=np.int64)
-    rng = np.random.default_rng(11)
-    # w_T = (1−η)^T w_0 + Σ η(1−η)^{T−1−t} z_t
-    decay = (1 - _ETA) ** np.arange(_TRAINED_STEPS - 1, -1, -1)
-    regrets, floors = [], []
-    for best in rng.dirichlet(np.ones(3), size=problems):
-        target = best @ _CENTRES
-        models: dict[tuple[int, ...], _Floats] = {}
-
-        def value(
-            trial: Trial, target: _Floats = target, models: dict[tuple[int, ...], _Floats] = models
-        ) -> float:
-            start = models.get(trial.path[:-1], np.zeros(2))
-            drawn = rng.choice(3, size=_TRAINED_STEPS, p=trial.mixture)
-            models[trial.path] = (1 - _ETA) ** _TRAINED_STEPS * start + _ETA * decay @ _CENTRES[drawn]
-            return 0.5 * float(((models[trial.path] - target) ** 2).sum())
-
-        search = TreeSearch(
-            simplex_root(3),
-            bisect,
-            budget=int(budgets[-1]),
-            steps=_TRAINED_STEPS,
-            nu="auto",
-            rho=math.sqrt(0.5),
-        )
-        regrets.append(_regrets(search, value, lambda search=search: search.best().value, budgets))  # type: ignore[misc]
-        variance = float(best @ ((_CENTRES - target) ** 2).sum(axis=1))
-        floors.append(0.5 * _ETA / (2 - _ETA) * variance)
-    return Trained(budgets, np.array(regrets), float(np.mean(floors)))
-
-
 def section(*, quick: bool) -> Section:
     """The experiment."""
     problems, most = (3, 256) if quick else (16, 4096)
     shapes = [Shape(2, 2.0)] if quick else [Shape(2, 2.0), Shape(3, 1.5), Shape(3, 2.0)]
     modes: tuple[_Mode, ...] = ("exact", "constant", "exponential")
     curves = [curve(shape, mode, problems=problems, most=most) for mode in modes for shape in shapes]
-    real = trained(problems=problems, most=most // 4)
     rows, findings = [], []
     for each in curves:
         slope, error = each.slope()
@@ -279,9 +236,9 @@ def section(*, quick: bool) -> Section:
     return Section(
         "regret",
         "Regret against budget",
-        _text(rows, problems, real),
+        _text(rows, problems),
         tuple(_findings(findings)),
-        lambda: _draw(curves, real),
+        lambda: _draw(curves),
     )
 
 
@@ -297,8 +254,7 @@ _HEADER = [
 ]
 
 
-def _text(rows: list[list[str]], problems: int, real: Trained) -> str:
-    first, last = (float(real.regrets[:, column].mean()) for column in (0, -1))
+def _text(rows: list[list[str]], problems: int) -> str:
     return f"""The search on G(α) = (‖α − α*‖/√2)^p, the mean regret of {problems} random α*. *Exact
 values*: the search sees G itself. *All the error allowed*: it sees G ± up to νρ^h, as much as the theory
 lets a model trained for λ(h) steps be off. *Exponential λ*: a node costs {_STEPS}·ρ^(−4h) steps. Here ν
@@ -315,13 +271,7 @@ thirds of the budgets, ± one standard error; "as predicted" and "flatter" are t
 The theorem bounds the regret from above, so a steeper fall does not contradict it. With exact values the
 best of many deepest cells is better than the typical one that the proof counts on. A flatter fall is
 reported as failing: the bound itself still holds there, but its power law is not yet what one sees at
-these budgets.
-
-With real training at constant λ and constant step size (½‖w − z‖² in the plane, {_TRAINED_STEPS} steps a
-node, η = {_ETA:g}) the regret of the *model* goes from {number(first)} at Λ =
-{number(float(real.budgets[0]))} to {number(last)} at Λ = {number(float(real.budgets[-1]))}; SGD's noise
-alone is {number(real.floor)}. Choosing the best of many noisy models gets below it; the power law of the
-constant regime presumes step sizes and a λ that make that noise negligible."""
+these budgets."""
 
 
 def _findings(found: list[tuple[Curve, bool, bool, float, float]]) -> list[Finding]:
@@ -348,10 +298,10 @@ def _findings(found: list[tuple[Curve, bool, bool, float, float]]) -> list[Findi
     return result
 
 
-def _draw(curves: list[Curve], real: Trained) -> Figure:
+def _draw(curves: list[Curve]) -> Figure:
     modes = list(dict.fromkeys(each.mode for each in curves))
-    canvas, panels = figure(len(modes) + 1, width=3.8)
-    for axes, mode in zip(panels, modes, strict=False):
+    canvas, panels = figure(len(modes), width=4.2)
+    for axes, mode in zip(panels, modes, strict=True):
         for colour, each in enumerate(each for each in curves if each.mode == mode):
             mean = each.regrets.mean(axis=0)
             axes.loglog(each.budgets, mean, "o-", ms=3, color=f"C{colour}", label=each.label)
@@ -362,10 +312,4 @@ def _draw(curves: list[Curve], real: Trained) -> Figure:
         axes.set_xlabel("budget Λ")
     panels[0].set_ylabel("mean regret (dashed: predicted slope; dotted: bound)", fontsize=8)
     panels[0].legend(fontsize=7)
-    axes = panels[-1]
-    axes.loglog(real.budgets, real.regrets.mean(axis=0), "o-", ms=3, label="SGD, constant λ")
-    axes.axhline(real.floor, color="k", lw=0.8, ls=":", label="noise of one model")
-    axes.set_title("real training: F_te(w) − min", fontsize=9)
-    axes.set_xlabel("budget Λ")
-    axes.legend(fontsize=7)
     return canvas
