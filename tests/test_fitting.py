@@ -224,6 +224,20 @@ def test_no_policy_reads_a_source_more_often_than_allowed(sources, policy, passe
     assert 10 * sum(node.steps for node in result.tree.lineage(result.node.path)) <= passes * sum(rows)
 
 
+@pytest.mark.parametrize("policy", ["auto", "mixmatch-bisect+commit"])
+def test_the_order_of_the_sources_changes_nothing(policy):
+    problem = synthetic(rows=300, validation=120, test=50, seed=3)
+    parts = {name: (rows.x, rows.y) for name, rows in zip("cab", problem.sources.rows, strict=True)}
+    validation = problem.sources.validation
+    options = {"val": (validation.x, validation.y), "model": "linear", "budget": 300, "reference": "all"}
+    one, two = (
+        fit({name: parts[name] for name in order}, policy=policy, **options) for order in ("cab", "bca")
+    )
+    assert list(one.weights) == ["a", "b", "c"]
+    assert one.weights == two.weights and one.verdict == two.verdict
+    np.testing.assert_array_equal(one.state.parameters, two.state.parameters)
+
+
 def test_the_objective_may_be_the_metric(sources):
     result = fit(sources, model="linear", budget=40, steps=2, metric="accuracy", objective="metric")
     assert -1 <= result.value <= 0  # higher is better, so it is negated

@@ -444,6 +444,24 @@ def test_killed_while_the_raised_budget_is_written_down(
     assert place.load("study").status == "finished"
 
 
+def test_a_study_from_before_stages_were_cut_goes_on(place: SqlStorage, tmp_path: Path) -> None:
+    """The tables had no column for segments, and settings did not speak of them."""
+    stopped(place, 9, search=search(commit=0.0))
+    place.close()
+    with closing(sqlite3.connect(tmp_path / "s.db")) as plain:
+        for table, column in (
+            ("nodes", "segment"),
+            *(("studies", each) for each in ("sizes", "notes", "models")),
+        ):
+            plain.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        plain.execute("UPDATE mixtree SET value = '1'")
+        plain.commit()
+        (config,) = plain.execute("SELECT config FROM studies").fetchone()
+    assert "segments" not in config
+    with closing(SqlStorage(tmp_path / "s.db")) as again:
+        assert_same(run(search(commit=0.0), Trainer(), storage=again, resume=True), undisturbed(commit=0.0))
+
+
 def test_a_lowered_budget_is_refused(place: SqlStorage) -> None:
     run(search(), Trainer(), storage=place)
     with pytest.raises(StorageError, match="budget of 75 steps; it can be raised, not lowered to 74"):
@@ -734,6 +752,19 @@ def test_a_time_limit_ends_a_study_cleanly(limit: int, place: SqlStorage, monkey
     whole = rows_of(undisturbed())
     assert rows_of(result) == whole[: len(result.tree)]
     assert_same(resume(place, trainer=clock.trainer()), undisturbed())
+
+
+@pytest.mark.parametrize("limit", [120, 460])
+def test_a_time_limit_ends_a_long_stage_within_a_segment(
+    limit: int, place: SqlStorage, monkeypatch: Any
+) -> None:
+    clock = Clock(monkeypatch)
+    result = run(uniform(3, budget=1000), clock.trainer(), storage=place, time_limit=limit)
+    assert result.reason == "the time limit was reached"
+    assert limit - 50 < clock.now == sum(result.spent.values()) <= limit
+    assert result.trained_steps == clock.now
+    whole = run(uniform(3, budget=1000), Trainer())
+    assert_same(resume(place, mine=uniform(3, budget=1000)), whole)
 
 
 def test_a_time_limit_that_is_not_reached(monkeypatch: Any) -> None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from mixtree.data.synthetic import synthetic
 from mixtree.errors import InputError, TrainingError
 from mixtree.folds import FOLDS, fold_rows, with_folds
 from mixtree.metrics import as_metric
+from mixtree.policies import MIXTURES, AutoOptions
 from mixtree.study import run
 from mixtree.testing import check_search
 from mixtree.trainer import Evaluation
@@ -288,9 +291,9 @@ def test_rows_of_a_target_that_contradicts_the_sources_are_learned_at_the_usual_
     assert result.verdict.score.value > 0.75  # 0.5 and less at the step size that suits the sources
 
 
-def better_by(rows, errors):
+def better_by(rows, errors, seed=0):
     """What each row gains, with a mean of so many of its standard errors."""
-    noise = np.random.default_rng(0).standard_normal(rows)
+    noise = np.random.default_rng(seed).standard_normal(rows)
     return (noise - noise.mean()) / noise.std(ddof=1) + errors / np.sqrt(rows)
 
 
@@ -322,6 +325,92 @@ def test_a_commit_that_is_surely_worse_is_taken_back(inside, errors, kept):
     _, search = told_by(inside, losses)
     assert ("commit" in [node.phase for node in search.tree.lineage(search.best().path)]) == kept
     assert any("the long training made it worse" in note for note in search.notes) == (not kept)
+
+
+def overfits():
+    """180 rows in all, which a network soon knows by heart."""
+    return synthetic(sources=3, rows=60, features=8, validation=200, test=10, seed=1)
+
+
+def test_a_stage_that_overfits_is_ended_and_its_best_model_kept():
+    problem = overfits()
+    search, _, result = carry_out(problem, budget=4000, hidden=(32,), use_target_rows=False)
+    assert result.unspent > 2000
+    assert any(f"stopped early: {result.unspent:,} of 4,000 steps" in note for note in search.notes)
+    best = min(result.tree.values(), key=lambda node: node.value)
+    assert result.value <= best.value + best.standard_error
+    plain = MlpTrainer(problem.sources, hidden=(32,))
+    uniform = run(make_search("uniform", setting(problem, 4000)), plain, seed=1)
+    assert uniform.unspent == 0 and uniform.trained_steps == 4000  # a baseline does what it is called
+    assert uniform.value > result.value + 5 * best.standard_error
+
+
+def test_three_segments_in_a_row_that_are_surely_worse_end_a_stage(inside):
+    """The best of its segments goes on, and what the stage had left is not spent."""
+    values = [0.45, 0.42, 0.40, 0.46, 0.45, 0.39, 0.43, 0.44, 0.40, 0.38]
+
+    def losses(trial):
+        if trial.phase != "commit":
+            return 0.5 if trial.phase != "decay" else 0.39
+        return values[(0 if trial.segment is None else trial.segment.before) // (trial.steps - 1)]
+
+    trials, search = told_by(inside, losses, budget=2500)
+    commit = [trial for trial in trials if trial.phase == "commit"]
+    assert len(commit) == 9  # the first two that were worse were followed by a better one
+    ends = [trial for trial in trials if trial.phase == "decay"]
+    assert ends[0].path[:-1] == commit[5].path
+    assert "the long training was stopped early: more of it made the validation loss worse" in search.notes
+    unspent = 2500 - sum(trial.steps for trial in trials)
+    assert unspent > 300 and any(f"stopped early: {unspent:,} of 2,500 steps" in n for n in search.notes)
+    paths = [trial.path for trial in commit]
+    assert search.needed(paths) == {paths[5]}  # nobody goes on from the others
+
+
+@pytest.mark.parametrize(("lr", "rate", "phase"), [(0.003, 1.0, "commit"), (1.0, 0.1, "decay")])
+def test_whether_the_end_is_decayed_is_measured(lr, rate, phase):
+    """Where training has not converged the full step size goes on; where steps are large, smaller ones."""
+    problem = synthetic(rows=600, validation=400, test=10, seed=2)
+    options = AutoOptions(rates=(1.0,))
+    search, _, result = carry_out(problem, budget=600, lr=lr, use_target_rows=False, auto=options)
+    tried = [node for node in result.tree.values() if node.phase == "end" or node.path[-1] % 100 == 12]
+    assert {(node.phase, node.lr_scale) for node in tried} >= {("end", 1.0), ("decay", 0.1)}
+    assert len({node.path[:-1] for node in tried if node.path[-1] % 100 in (11, 12)}) == 1  # from one model
+    assert (result.node.phase, result.node.lr_scale) == (phase, rate)
+    assert any(note.startswith("no decayed end") for note in search.notes) == (rate == 1.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "errors", "winner", "others"),
+    [
+        ((0.50, 0.49, 0.48), 0.05, "uniform", ["by the sources' sizes", "estimated from the target's rows"]),
+        ((0.60, 0.49, 0.48), 0.05, "by the sources' sizes", ["estimated from the target's rows"]),
+        ((0.60, 0.59, 0.48), 0.05, "estimated from the target's rows", []),
+        ((0.48, 0.49, 0.60), 0.05, "uniform", ["by the sources' sizes"]),
+    ],
+)
+def test_of_mixtures_that_do_equally_well_the_simplest_is_taken(values, errors, winner, others):
+    problem = synthetic(rows=600, validation=200, test=10, alpha=[0.85, 0.1, 0.05], seed=2)
+    rows = problem.sources.rows
+    uneven = (rows[0].take(np.arange(60)), rows[1].take(np.arange(150)), rows[2])
+    problem = replace(problem, sources=replace(problem.sources, rows=uneven))
+    search = make_search("auto", setting(problem, 800))
+    arms = [arm.mixture for arm in search._arms()]
+    assert len(arms) == 3
+    noise = {place: better_by(200, 0.0, seed=place) for place in range(3)}
+
+    def losses(trial):
+        if trial.phase != "race":
+            return 0.5
+        place = min(range(3), key=lambda arm: np.abs(arms[arm] - trial.mixture[:3]).sum())
+        return values[place] + errors * np.sqrt(200 / 2) * noise[place]
+
+    trials, search = told_by(problem, losses, budget=800)
+    (note,) = [each for each in search.notes if each.startswith("mixture: ")]
+    assert note.startswith(f"mixture: {winner}, ")
+    assert ("did equally well" in note) == bool(others)
+    assert all(each in note for each in others) and list(search.equally_good[1:]) == others
+    commit = next(trial for trial in trials if trial.phase == "commit")
+    assert commit.mixture[:3] == pytest.approx(arms[list(MIXTURES.values()).index(winner)])
 
 
 def test_after_a_commit_that_explodes_what_is_left_is_trained_with_smaller_steps(inside):

@@ -187,7 +187,7 @@ class Measured(Scripted):
             gap, error = (-1.0, 0.0) if best is None else self._worsening(best, now)[:2]
             worse = worse + 1 if gap > SURELY * error else 0
             if gap < 0.0:
-                if best is not None and best is not before and best.node.path != trial.path[:-1]:
+                if best is not None and best is not before:
                     self._useless.add(best.node.path)
                 best = now
             if self._watch and worse >= PATIENCE:
@@ -195,6 +195,7 @@ class Measured(Scripted):
                 break
         if not self._watch or best is None or not worse:
             return Stretch(now, now, stopped)
+        self._useless.add(now.node.path)
         self.chosen_from |= dict.fromkeys(looked, looked[0])
         return Stretch(now, best, stopped)
 
@@ -386,9 +387,10 @@ class Auto(Measured):
         if reserve:
             model = yield from self._target_rows(model, mixture)
         if self._reach < self._allowed:
+            unspent, of = self._allowed - self.spent, self._allowed
             self.notes.append(
-                f"stopped early: {self._allowed - self.spent:,} of {self._allowed:,} steps are unspent, since "
-                "more training made the validation loss worse"
+                f"stopped early: {unspent:,} of {of:,} steps are unspent, since more training made the "
+                "validation loss worse"
             )
         return model
 
@@ -887,20 +889,21 @@ class Auto(Measured):
         return next(iter(self._equally_good(outcomes)), None)
 
     def _equally_good(self, outcomes: Sequence[Told]) -> list[int]:
-        """Those within a standard error of the smallest value, simpler ones first.
+        """Those within a standard error of the smallest value: the one to take, then simpler ones first.
 
-        A less simple one must not have a worse metric than the simplest either.
+        Unless it is the simplest of all, that one must not have a worse metric than the simplest either.
         """
         finite = [place for place, each in enumerate(outcomes) if not each.node.diverged]
         fit = [place for place in finite if self._no_worse(outcomes[finite[0]], outcomes[place])]
         if not fit:
             return []
         best = outcomes[min(fit, key=lambda place: outcomes[place].node.value)]
-        return [
+        alike = [
             place
-            for place in fit
+            for place in finite
             if outcomes[place].node.value - best.node.value <= self._paired_error(best, outcomes[place])
         ]
+        return sorted(alike, key=lambda place: place not in fit)
 
     def _no_worse(self, simplest: Told, other: Told) -> bool:
         gains = None if other is simplest else self._gains(simplest, other, slice(None))

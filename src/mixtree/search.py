@@ -275,7 +275,7 @@ class TreeSearch(Accounted):
         self._stage: Literal["root", "grow", "commit"] = "root"
         self._train_root = train_root
         self._searched = 0
-        self._settings = {
+        self._settings: dict[str, Any] = {
             "search": "tree",
             "partition": getattr(partition, "__qualname__", repr(partition)),
             "root": root.representative.tolist(),
@@ -289,8 +289,10 @@ class TreeSearch(Accounted):
             "commit_lr": commit_lr,
             "width": width,
             "seed": seed,
-            "segments": segments,
         }
+        # Without either it is the search that it was before stages were cut, and goes on with its studies.
+        if self._commit and segments > 1:
+            self._settings["segments"] = segments
         self.expanded: list[Path] = []
         """Paths in the order of their expansion."""
 

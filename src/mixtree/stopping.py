@@ -32,7 +32,7 @@ class EarlyStop:
         self._search = search
         settings = search.describe()
         self._share, self._rate = float(settings["commit"]), float(settings["commit_lr"])
-        self._segments = int(settings["segments"])
+        self._segments = int(settings.get("segments", 1))
         self._seen: list[Node] = []  # in the order in which they were asked for, not of their arrival
         self._round: list[Path] = []
         self._told: dict[Path, Node] = {}

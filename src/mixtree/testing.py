@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mixtree.errors import StorageError, StudyLocked
 from mixtree.fingerprint import differences
 from mixtree.partition import Partition
-from mixtree.search import Search, Trial
+from mixtree.search import Search, Segment, Trial
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Cell, Mixture, uniform_mixture
 from mixtree.storage.base import NodeRecord, Outcome, Storage, StudyRecord
@@ -355,9 +355,14 @@ def _trials(count: int, depth: int = 0) -> list[Trial]:
     random = np.random.default_rng(count)
     above = (1,) * depth
     return [
-        Trial((*above, index), random.dirichlet(np.ones(5)), 2**33 + index, 0.1, "search")
+        Trial((*above, index), random.dirichlet(np.ones(5)), 2**33 + index, 0.1, "search", _segment(index))
         for index in range(count)
     ]
+
+
+def _segment(index: int) -> Segment | None:
+    """None, the first one of a stage from the initial model, one further on."""
+    return (None, Segment((), 0, 2**34), Segment((3, index), 2**33 + 1, 2**35))[index % 3]
 
 
 def _outcomes(trials: list[Trial]) -> list[Outcome]:
@@ -502,7 +507,8 @@ def _assert_same_nodes(expected: list[NodeRecord], found: list[NodeRecord]) -> N
 
 def _bits(record: NodeRecord) -> tuple[Any, ...]:
     trial, outcome = record.trial, record.outcome
-    asked = (trial.path, trial.mixture.tobytes(), trial.steps, trial.lr_scale, trial.phase)
+    part = trial.segment and (trial.segment.stream, trial.segment.before, trial.segment.total)
+    asked = (trial.path, trial.mixture.tobytes(), trial.steps, trial.lr_scale, trial.phase, part)
     place = (record.round, record.position)
     if outcome is None:
         return asked, place

@@ -51,10 +51,15 @@ class SlowTrainer(ReferenceTrainer):
     """The reference trainer, a little slower where that is wanted."""
 
     slow = 0.0
+    log: Path | None = None
+    """Where the steps of every job are written down before it is trained, in this process or another."""
 
     def train(self, jobs: Sequence[Job[ReferenceState]]) -> list[ReferenceState]:
         if self.slow:
             time.sleep(self.slow * len(jobs))
+        if self.log is not None:
+            with self.log.open("a") as log:
+                log.writelines(f"{job.steps}\n" for job in jobs)
         return super().train(jobs)
 
 
@@ -77,10 +82,12 @@ def study(plan: Plan, number: int, budget: int, **options: Any) -> Result[Any]:
     """One process's attempt."""
     folder = Path(plan.folder)
     storage = SqlStorage(plan.url or folder / f"{number}.db", checkpoints=folder / f"{number}.checkpoints")
+    trainer = make_trainer(plan)
+    trainer.log = folder / f"{number}.steps"
     try:
         return run(
             make_search(budget, plan.commit),
-            make_trainer(plan),
+            trainer,
             seed=11,
             storage=storage,
             study=f"study {number}",
@@ -201,7 +208,9 @@ def _to_the_end(plan: Plan, number: int, budget: int, *, killed: int, tell: bool
     results: list[Result[Any]] = []
     patiently(lambda: results.append(study(plan, number, budget)))
     files = sorted(file.name for file in Path(plan.folder).glob(f"{number}.checkpoints/*/*"))
-    about = {"killed": killed, "writes": writes.count, "files": files, **outcome(plan, results[0])}
+    trained = sum(map(int, (Path(plan.folder) / f"{number}.steps").read_text().split()))
+    about = {"killed": killed, "writes": writes.count, "files": files, "trained": trained}
+    about |= outcome(plan, results[0])
     if tell:
         print(json.dumps(about), flush=True)
 

@@ -89,6 +89,23 @@ def test_killed_before_and_after_the_budget_was_raised(tmp_path: Path) -> None:
     assert_all_the_same(studies, whole)
 
 
+def test_killed_inside_a_long_commit_it_loses_at_most_a_segment(tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "killed").mkdir()
+    long = {"budgets": [800], "commit": 0.9}
+    (whole,) = drive(folder=str(tmp_path / "whole"), **long)
+    commit = [node[3] for node in whole["tree"] if node[-1] == "commit"]
+    assert len(commit) > 10 and sum(commit) > 700 and whole["trained"] == 800
+    chance = random.Random(23)
+    kills = [[chance.randint(whole["writes"] // 2, whole["writes"] - 5)] for _ in range(6)]
+    kills[0] = [0.4 * whole["writes"] // 1, 60, 60]
+    studies = drive(folder=str(tmp_path / "killed"), kills=kills, **long)
+    assert sum(study["killed"] for study in studies) >= 6
+    assert_all_the_same(studies, whole)
+    for study in studies:
+        assert study["trained"] <= 800 + study["killed"] * max(commit)
+
+
 def test_killed_with_groups_and_all_models_kept(tmp_path: Path) -> None:
     (tmp_path / "whole").mkdir()
     (tmp_path / "killed").mkdir()

@@ -152,9 +152,11 @@ def test_tables_of_the_first_version_are_brought_up(storage: SqlStorage, url: st
     with storage._engine.begin() as connection:
         for column in ("sizes", "notes", "models"):
             connection.execute(sa.text(f"ALTER TABLE studies DROP COLUMN {column}"))
+        connection.execute(sa.text("ALTER TABLE nodes DROP COLUMN segment"))
         connection.execute(sa.text("UPDATE mixtree SET value = '1'"))
     with closing(SqlStorage(url, checkpoints=tmp_path)) as again:
         assert again.load("mine").models is None
+        assert [each.trial.segment for each in again.nodes("mine")] == []
         again.update("mine", sizes={"a": 3})
         assert again.load("mine").models == str(tmp_path)
 

@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from mixtree.errors import InputError, StorageError, StudyLocked
-from mixtree.search import Trial
+from mixtree.search import Segment, Trial
 from mixtree.storage import schema, sql
 from mixtree.storage.base import Outcome, StudyRecord
 from mixtree.storage.checkpoints import Checkpoints
@@ -226,6 +226,7 @@ def first_version(file: Path) -> None:
     with closing(sqlite3.connect(file)) as plain:
         for column in ("sizes", "notes", "models"):
             plain.execute(f"ALTER TABLE studies DROP COLUMN {column}")
+        plain.execute("ALTER TABLE nodes DROP COLUMN segment")
         plain.commit()
     version(file, "1")
 
@@ -239,7 +240,12 @@ def test_a_file_of_the_first_version_is_brought_up(storage: SqlStorage, file: Pa
         found = again.load("mine")
         assert (found.sizes, found.notes, found.models) == ({}, (), None)
         assert (found.config, found.budget, found.created) == (before.config, before.budget, before.created)
-        assert len(again.nodes("mine")) == 3
+        assert [each.trial.segment for each in again.nodes("mine")] == [None] * 3
+        segment = Segment((0, 2), 50, 150)
+        trial = Trial((0, 2, 0), np.array([1.0, 0.0]), 50, phase="commit", segment=segment)
+        again.begin_round("mine", 1, [trial])
+        found = again.nodes("mine")[-1].trial.segment
+        assert found is not None and (found.stream, found.before, found.total) == ((0, 2), 50, 150)
         again.update("mine", sizes={"a": 3}, notes=("n",))
         assert (again.load("mine").sizes, again.load("mine").notes) == ({"a": 3}, ("n",))
 
