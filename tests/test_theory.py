@@ -65,11 +65,14 @@ class Reference:
         self.c2 = 4 * mpmath.sqrt(2) / self.mu
         self.V0 = 8 * self.d * (4 * self.B**2 * self.d + self.G) / (1 + self.E)
 
-    def check(self):
+    def entries(self):
         first = self.V0 / self.l8
         second = (8 * self.G * self.c2 + min(2 / self.E, mpf(1))) ** 2
         third = 64 * self.B**2 * self.c1**2 / ((1 + self.E) * self.l8) + 8 * self.G * self.c1 / self.l8
-        return max(first, second, third**2)
+        return first, second, third**2
+
+    def check(self):
+        return max(self.entries())
 
     def hat(self, k: int):
         if k == 0:
@@ -255,6 +258,37 @@ def test_the_closed_forms_agree(budget):
         close(flat.formula, (numerator / (rho * mpmath.sqrt(1 + ref.E))) ** 2 - ref.E)
         steep = theory.steps_exponential(height, c, budget=budget)
         close(steep.formula, (4 * mpmath.sqrt(2 * ref.check()) * ref.l8 / (ref.mu * target)) ** 2 - ref.E)
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_one_answer_has_the_numbers_of_each_function(budget):
+    for c, height in itertools.product(itertools.islice(grid(), 0, None, 7), (0, 1, 60)):
+        d0sq, target = node_of(height, c)
+        ref = Reference(c, budget, d0sq)
+        entries = ref.entries()
+        for found, expected in zip(
+            theory.c_check_entries(float(d0sq), c, budget=budget), entries, strict=True
+        ):
+            close(found, expected)
+        node = theory.node_steps(height, c, budget=budget)
+        needed = [ref.smallest(target, k) for k in range(4)]
+        known = [each for each in needed if each is not None]
+        assert (node.needed is None) == (not known)
+        if known:
+            close(node.needed, mpf(min(known)))
+            close(needed[node.k], mpf(min(known)))
+        assert node.largest == 1 + entries.index(max(entries))
+        close(node.log_c_check, mpmath.log(max(entries)))
+    found = theory.calculate(c, budget=budget, heights=1, steps=7, dimension=Dimension(0.5, 2.0))
+    assert found.nodes == tuple(theory.node_steps(h, c, budget=budget) for h in range(2))
+    nu1, _, nu2, _ = smoothness_of(c)
+    close(found.derived["nu1"], nu1)
+    close(found.derived["nu2"], nu2)
+    close(found.derived["step_shift"], ref.E)
+    close(found.derived["first_step_size"], 2 / (ref.mu * ref.E))
+    args = {"budget": budget, "dimension": Dimension(0.5, 2.0), "rho2": theory.rho2(c.sources)}
+    assert found.reached == theory.height_reached(7, **args)
+    json.dumps(found.as_dict(), allow_nan=False)
 
 
 def test_the_height_and_the_regret_agree():

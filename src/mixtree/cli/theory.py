@@ -173,7 +173,8 @@ def _print(answers: dict[str, Calculation]) -> None:
         own = "the theory's λ(h)" if found.given_steps is None else f"λ = {found.given_steps} at every height"
         size = f"d = {found.dimension.d:g}, C = {found.dimension.scale:g}"
         if found.regret_bound is None:
-            say(f"h(Λ), with {own}: no tree; {found.reached}")
+            # The sentence has said why, where the steps are the theory's own.
+            say(f"h(Λ) with {own}: no tree" + (f"; {found.reached}" if found.given_steps else ""))
         else:
             say(f"h(Λ) = {found.reached} with {own}, {size}; so R(Λ) ≤ {found.regret_bound:.4g}")
     notes = "λ(h): the least over k = 0 … 3. Closed forms in brackets: a condition of theirs does not hold."

@@ -42,9 +42,13 @@ is not:
     {_CHECK}
 
 `mixtree.theory` is the calculator: every constant and bound as a small function, its misprints corrected.
-`mixtree theory` prints them for constants that you give or for tables: ν1, ρ, E, λ(h) and its regimes, h(Λ),
-the bound of the regret, and whether Λ pays for it; `--json` has all of it. `mixtree.constants` estimates the
-constants of a data set. They are a diagnostic, never a default.
+`mixtree.constants` estimates the constants of a data set. They are a diagnostic, never a default.
+`mixtree theory` prints all of it, for constants that you give or for tables (the linear model): ν1, ρ, E,
+λ(h) and its regimes, h(Λ), the bound of the regret, and whether Λ pays for it; as JSON with `--json`:
+
+    mixtree theory --budget 1e8 --sources 2 --kappa 1 --sigma 3e-4 --lipschitz 2e-4 --noise 4e-8 \\
+        --diameter 2e-4
+    mixtree theory customers.csv --source-col state --label bought --val market.csv --budget 1e5 --json
 """
 
 _STATEMENTS = [
