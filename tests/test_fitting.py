@@ -106,9 +106,9 @@ def test_what_is_given_is_kept(sources):
 def test_a_budget_of_many_passes_is_remarked_on(sources):
     rows = int(sources.sizes.sum())
     few, many = FitOptions(budget=rows * 4, metric="accuracy"), FitOptions(budget=rows * 5, metric="accuracy")
-    assert not any("by heart" in note for note in choose(few, sources).notes)
-    assert any(f"250 passes over all {rows} rows" in note for note in choose(many, sources).notes)
-    assert not any("by heart" in note for note in choose(replace(many, max_passes=300), sources).notes)
+    assert choose(few, sources).warnings == choose(replace(many, max_passes=300), sources).warnings == ()
+    (warning,) = choose(many, sources).warnings
+    assert warning.startswith(f"the budget is 250 passes over all {rows} rows: more than a model can use")
 
 
 def test_huge_batches_get_no_hundreds_of_passes(sources):
@@ -147,7 +147,7 @@ def test_samples_are_counted_in_batches(sources):
         ({"max_passes": 0}, "max_passes must be a finite number above 0; got 0"),
         (
             {"max_passes": 0.1, "policy": "mixmatch-ch"},
-            "at most 0.1 passes over the sources' .* rows are .* lower the budget",
+            "so few passes over the sources' rows are 1 steps, and the budget is .* lower the budget",
         ),
         ({"policy": "auto", "nu": 0.5, "width": 2}, "policy 'auto' knows no nu and width"),
     ],
@@ -199,13 +199,14 @@ def test_no_source_is_read_more_often_than_allowed(sources):
     small = replace(sources, rows=(sources.rows[0].take(np.arange(10)), *sources.rows[1:]))
     given = {"model": "linear", "budget": 60, "batch_size": 10, "max_passes": 6.0, "policy": "mixmatch-ch"}
     prepared = prepare(small, FitOptions(**given))
-    caps = np.array(prepared.setting.maximum)
+    caps = prepared.setting.caps[:3]
     assert caps[0] == pytest.approx(6.0 * 10 / 600)
     result = run(prepared.search, prepared.trainer)
     assert all((node.mixture <= caps + 1e-9).all() for node in result.tree.values())
     assert prepared.trainer.epochs(result.state)[0] <= 6.0 + 0.1
     tighter = FitOptions(**given, maximum={small.names[0]: 0.01})
-    assert prepare(small, tighter).setting.maximum[0] == 0.01
+    (root,) = prepare(small, tighter).search.ask()
+    assert root.mixture[0] <= 0.01
 
 
 @pytest.mark.parametrize("passes", [20.0, 2.0])
@@ -421,8 +422,11 @@ def test_passes_that_fit_the_budget_exactly_are_allowed(sources):
         2,
     )
     options = FitOptions(model="linear", budget=4346, batch_size=50, max_passes=41, steps=50)
-    assert sum(prepare(many, options).setting.maximum) >= 1.0
-    with pytest.raises(InputError, match="are 4,346 steps of 50 rows, and the budget is 4,347"):
+    prepared = prepare(many, options)
+    assert prepared.policy == "mixmatch-ch+commit"
+    (root,) = prepared.search.ask()
+    assert (root.mixture <= prepared.setting.caps[:7] + 1e-9).all()
+    with pytest.raises(InputError, match="are 4,346 steps, and the budget is 4,347"):
         prepare(many, replace(options, budget=4347))
 
 

@@ -225,8 +225,8 @@ def _maximum(setting: Setting) -> list[float] | None:
     most = caps[: len(setting.names)]
     if most.sum() < 1.0 - 1e-12:
         raise InputError(
-            f"so few passes over the sources' rows are {int(most.sum() * setting.budget):,} steps, and the "
-            f"budget is {setting.budget:,}: lower the budget, or allow more passes"
+            f"so few passes over the sources' rows are {int(round(most.sum() * setting.budget, 6)):,} steps, and "
+            f"the budget is {setting.budget:,}: lower the budget, or allow more passes"
         )
     most = np.minimum(1.0, most / min(1.0, float(most.sum())))  # they may fit exactly, but for rounding
     return [float(each) for each in (most if given is None else np.minimum(most, given))]
