@@ -224,9 +224,12 @@ def _maximum(setting: Setting) -> list[float] | None:
         return None if given is None else list(given)
     most = caps[: len(setting.names)]
     if most.sum() < 1.0 - 1e-12:
+        steps = int(
+            round(most.sum() * setting.budget, 6)
+        )  # a whole number may be a bit less in floating point
         raise InputError(
-            f"so few passes over the sources' rows are {int(round(most.sum() * setting.budget, 6)):,} steps, and "
-            f"the budget is {setting.budget:,}: lower the budget, or allow more passes"
+            f"so few passes over the sources' rows are {steps:,} steps, and the budget is "
+            f"{setting.budget:,}: lower the budget, or allow more passes"
         )
     most = np.minimum(1.0, most / min(1.0, float(most.sum())))  # they may fit exactly, but for rounding
     return [float(each) for each in (most if given is None else np.minimum(most, given))]

@@ -445,7 +445,8 @@ class MixtureRegressor(RegressorMixin, _MixtureEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Predictions in the units of y."""
-        return np.asarray(self._scale.back(self._scores(X)))
+        scores = self._scores(X)  # which sees that it was fitted
+        return np.asarray(self._scale.back(scores))
 
     def _encode_labels(self, y: NDArray[Any]) -> NDArray[Any]:
         return self._encode(y)

@@ -79,7 +79,7 @@ def test_what_diverges_is_run_again_with_smaller_steps_for_who_asks():
     hopeless = compare(
         [problem], ["uniform"], make_trainer=lambda each: make_trainer(each, 1e100), rules=rules, retry=True
     )
-    assert hopeless[0].diverged and hopeless[0].spent == {"diverged": 1600}
+    assert hopeless[0].diverged and hopeless[0].spent == {"diverged": 4 * 50}
 
 
 def test_unknown_algorithms_are_refused_before_training(problems):
