@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
+from safetensors.numpy import load_file, save_file
 
+from mixtree import modelfolder
 from mixtree.data.tables import TableSpec, load_tables
 from mixtree.errors import InputError
-from mixtree.modelfolder import load_model, model_card, read_about, write_model
+from mixtree.modelfolder import WEIGHTS, check_own, load_model, model_card, read_about, write_model
 from mixtree.models import ModelOptions, make_trainer
 
 SOURCES = {"a|b": 0.25, "ö": 0.75}
@@ -160,7 +163,7 @@ def test_the_card_of_a_regression_without_test_rows(folder):
         ("model.json", "{}", "damaged"),
         ("weights.safetensors", None, "no model folder"),
         ("weights.safetensors", "x", "damaged"),
-        ("preprocessing/preprocessing.json", None, "no such file"),
+        ("preprocessing/preprocessing.json", None, "no model folder"),
         ("preprocessing/preprocessing.json", "{}", "damaged"),
     ],
 )
@@ -187,3 +190,110 @@ def test_a_folder_whose_study_has_not_finished(tmp_path):
     (tmp_path / "study.db").touch()
     with pytest.raises(InputError, match="its study has not finished: go on with it .mixtree resume"):
         read_about(tmp_path)
+
+
+def edited(place, name, change):
+    arrays = load_file(place / WEIGHTS)
+    save_file({**arrays, name: change(arrays[name])}, place / WEIGHTS)
+
+
+def swapped(place):
+    write_other(place.parent / "other", place)
+    shutil.copy(place.parent / "other" / WEIGHTS, place / WEIGHTS)
+
+
+def swapped_features(place):
+    write_other(place.parent / "other", place)
+    name = "preprocessing/preprocessing.json"
+    shutil.copy(place.parent / "other" / name, place / name)
+
+
+def write_other(other, place):
+    """A model of the same shape, with other weights and other features."""
+    whole = load_model(place)
+    arrays = {name: array + 1 for name, array in whole.trainer.save(whole.state).items()}
+    features = replace(whole.preprocessor, means=whole.preprocessor.means + 1)
+    write_model(other, arrays=arrays, preprocessor=features, about=whole.about)
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        swapped,
+        swapped_features,
+        lambda place: edited(place, "parameters", lambda array: array * np.nan),
+        lambda place: edited(place, "parameters", lambda array: array.astype(np.int64)),
+        lambda place: edited(place, "parameters", lambda array: array[:0]),
+        lambda place: save_file({}, place / WEIGHTS),
+    ],
+)
+def test_weights_and_features_of_another_model_are_refused(folder, attack):
+    attack(folder[0])
+    with pytest.raises(InputError, match="is damaged, or of another model: model.json has another digest"):
+        load_model(folder[0])
+
+
+def test_a_folder_is_read_as_it_is_where_it_cannot_be_written_to(folder, frame, monkeypatch):
+    place = folder[0]
+    write_other(place.parent / "other", place)
+    expected = load_model(place.parent / "other").scores(frame)
+    (place.parent / "other").rename(place / ".mixtree-new")  # as a killed writer leaves it, but for its depth
+    (place / ".mixtree-new" / "preprocessing" / "preprocessing.json").rename(
+        place / ".mixtree-new" / "preprocessing.json"
+    )
+    (place / ".mixtree-new" / "preprocessing").rmdir()
+
+    def refuse(*_):
+        raise PermissionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(modelfolder, "settle", refuse)
+        np.testing.assert_array_equal(load_model(place).scores(frame), expected)
+    assert (place / ".mixtree-new").exists()
+    np.testing.assert_array_equal(load_model(place).scores(frame), expected)
+    assert not (place / ".mixtree-new").exists()
+
+
+@pytest.mark.parametrize("reader", ["read_weights", "read_preprocessor"])
+def test_a_model_that_is_replaced_while_it_is_read_is_read_again(folder, frame, monkeypatch, reader):
+    place = folder[0]
+    write_other(place.parent / "other", place)
+    other = load_model(place.parent / "other")
+    new = {"arrays": other.trainer.save(other.state), "preprocessor": other.preprocessor}
+    read, left = getattr(modelfolder, reader), [True]
+
+    def late(*given):
+        if left:
+            left.clear()
+            write_model(place, about={**other.about, "seed": 5}, **new)
+        return read(*given)
+
+    monkeypatch.setattr(modelfolder, reader, late)
+    loaded = load_model(place)
+    assert loaded.about["seed"] == 5
+    np.testing.assert_array_equal(loaded.scores(frame), other.scores(frame))
+
+
+@pytest.mark.parametrize(
+    "name", ["model.json", "weights.safetensors", "MODEL_CARD.md", "verdict.json", "preprocessing/clean.py"]
+)
+def test_files_of_somebody_else_are_not_replaced(folder, tmp_path, name):
+    whole = load_model(folder[0])
+    place = tmp_path / "mine"
+    (place / name).parent.mkdir(parents=True)
+    (place / name).write_text("mine")
+    with pytest.raises(InputError, match=f"mine holds {name.split('/')[0]}, which mixtree did not write"):
+        write_model(
+            place, arrays=whole.trainer.save(whole.state), preprocessor=whole.preprocessor, about=folder[2]
+        )
+    assert [each for each in place.rglob("*") if each.is_file()] == [place / name]
+    assert (place / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "MODEL_CARD.md", "verdict.json"])
+def test_files_put_into_a_model_s_folder_are_not_replaced(folder, name):
+    place = folder[0]
+    check_own(place)
+    (place / name).write_text("mine")
+    with pytest.raises(InputError, match=f"holds {name}, which mixtree did not write, or which was changed"):
+        check_own(place)

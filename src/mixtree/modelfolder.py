@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
-import shutil
-import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path as FilePath
 from typing import Any
@@ -15,19 +16,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load, load_file, save
 
 from mixtree.data.labelscale import LabelScale
-from mixtree.data.preprocessing import Preprocessor
+from mixtree.data.preprocessing import FILE, Preprocessor
 from mixtree.data.sources import TARGET, Sources
 from mixtree.errors import InputError, StorageError
+from mixtree.files import current, settle, write_files
 from mixtree.models import ModelOptions, make_trainer
 from mixtree.verdict.words import difference_heading, table_row, three_lines
 
 FORMAT = 1
-_NEEDED = {"format", "model", "sources", "classes"}
+_NEEDED = {"format", "model", "sources", "classes", "digests"}
 WEIGHTS, ABOUT, CARD, PREPROCESSING = "weights.safetensors", "model.json", "MODEL_CARD.md", "preprocessing"
 VERDICT = "verdict.json"
+_FEATURES = f"{PREPROCESSING}/{FILE}"
+FILES = (_FEATURES, WEIGHTS, CARD, VERDICT, ABOUT)
+"""All files of a model."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -64,35 +69,58 @@ def write_model(
     preprocessor: Preprocessor,
     about: Mapping[str, Any],
 ) -> None:
-    """Write a model folder: beside its place first, then moved file by file; other files there stay."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write a model folder: all of it at once; other files there stay."""
+    check_own(folder)
     about = {"format": FORMAT, **about, "versions": versions()}
+    files: dict[str, bytes | None] = {
+        WEIGHTS: save({name: np.ascontiguousarray(array) for name, array in arrays.items()}),
+        _FEATURES: preprocessor.as_text().encode(),
+        CARD: model_card(about).encode(),
+        VERDICT: _json(about["verdict"]) if about["verdict"] else None,  # there may be one of another model
+    }
+    # The one who reads weights or features with this file sees that they belong to it.
+    digests = {name: _digest(data) for name, data in files.items() if data is not None}
     try:
-        with tempfile.TemporaryDirectory(prefix=".model-", dir=folder) as temporary:
-            new = FilePath(temporary)
-            save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, new / WEIGHTS)
-            plain = {ABOUT: about, **({VERDICT: about["verdict"]} if about["verdict"] else {})}
-            for name, content in plain.items():
-                text = json.dumps(content, indent=1, ensure_ascii=False)
-                (new / name).write_text(text + "\n", encoding="utf-8")
-            (new / CARD).write_text(model_card(about), encoding="utf-8")
-            (new / PREPROCESSING).mkdir()
-            preprocessor.to_files(new / PREPROCESSING)
-            if (folder / PREPROCESSING).exists():
-                shutil.rmtree(folder / PREPROCESSING)
-            (folder / VERDICT).unlink(missing_ok=True)  # of another model
-            for name in (PREPROCESSING, WEIGHTS, CARD, *reversed(plain)):
-                (new / name).replace(folder / name)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(f"cannot write the model to {folder}: {error}") from error
+        raise StorageError(f"cannot make the folder {folder}: {error.strerror or error}") from error
+    write_files(folder, {**files, ABOUT: _json({**about, "digests": digests})})
+
+
+def check_own(folder: FilePath) -> None:
+    """An error where a model's files would replace others than those of an earlier model."""
+    try:
+        digests = read_about(folder)["digests"]
+    except InputError:  # no model of ours
+        names = (ABOUT, WEIGHTS, CARD, VERDICT, PREPROCESSING)
+        others = [name for name in names if os.path.lexists(folder / name)]
+    else:
+        names = (WEIGHTS, CARD, VERDICT, PREPROCESSING, _FEATURES)
+        others = [name for name in names if not _is_own(folder / name, digests.get(name))]
+    if others:
+        raise InputError(
+            f"{folder} holds {', '.join(others)}, which mixtree did not write, or which was changed since: "
+            "choose another --out, or move it away"
+        )
+
+
+def has_model(folder: FilePath) -> bool:
+    """Whether there is a model, after what a killed writer has left there was put in order."""
+    _settle(folder)
+    return current(folder, ABOUT).is_file()
 
 
 def load_model(folder: str | FilePath) -> SavedModel:
     """Read a model folder back; nothing in it is executed or unpickled."""
     folder = FilePath(folder)
-    about, arrays = read_about(folder), read_weights(folder)
+    about = read_about(folder)
+    try:
+        arrays, preprocessor = read_weights(folder, about), read_preprocessor(folder, about)
+    except InputError:
+        if read_about(folder) != about:  # another process has replaced it meanwhile
+            return load_model(folder)
+        raise
     model = about["model"]
-    preprocessor = Preprocessor.from_files(folder / PREPROCESSING)
     sources = Sources.blank(
         about["sources"],
         shape=(model["features"],),
@@ -106,8 +134,9 @@ def load_model(folder: str | FilePath) -> SavedModel:
 
 def read_about(folder: FilePath) -> dict[str, Any]:
     """The metadata of a model folder."""
+    _settle(folder)
     try:
-        about: dict[str, Any] = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        about: dict[str, Any] = json.loads(current(folder, ABOUT).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
         how = "make one with mixtree fit"
         if (folder / "study.db").exists():
@@ -115,27 +144,76 @@ def read_about(folder: FilePath) -> dict[str, Any]:
         raise InputError(f"{folder} is no model folder: it has no {ABOUT}; {how}") from error
     except (ValueError, OSError) as error:
         raise InputError(f"{folder / ABOUT} cannot be read: {error}") from error
-    if not isinstance(about, dict) or not about.keys() >= _NEEDED:
+    if not isinstance(about, dict) or not about.keys() >= _NEEDED or not isinstance(about["digests"], dict):
         raise InputError(f"{folder / ABOUT} is damaged: take the folder from a copy, or fit again")
     if about["format"] > FORMAT:
         raise InputError(f"{folder} was written by a newer mixtree (format {about['format']}): upgrade")
     return about
 
 
-def read_weights(folder: FilePath) -> dict[str, NDArray[Any]]:
-    """The arrays of a model folder, or of a safetensors file."""
+def read_weights(folder: FilePath, about: Mapping[str, Any] | None = None) -> dict[str, NDArray[Any]]:
+    """The arrays of a model folder, whose metadata may have been read already, or of a safetensors file."""
     if folder.is_file():
         try:
             return dict(load_file(folder))
         except (SafetensorError, OSError) as error:
             raise InputError(f"{folder} is no safetensors file: {error}") from error
     try:
-        arrays: dict[str, NDArray[Any]] = load_file(folder / WEIGHTS)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise InputError(f"{folder} is no model folder: it has no {WEIGHTS}") from error
-    except (SafetensorError, OSError) as error:
+        arrays: dict[str, NDArray[Any]] = load(_own_bytes(folder, WEIGHTS, about or read_about(folder)))
+    except SafetensorError as error:
         raise InputError(f"{folder / WEIGHTS} is damaged: {error}") from error
     return arrays
+
+
+def read_preprocessor(folder: FilePath, about: Mapping[str, Any]) -> Preprocessor:
+    """What makes features of the columns of tables, in the model folder of this metadata."""
+    _own_bytes(folder, _FEATURES, about)
+    preprocessor = Preprocessor.from_files(current(folder, _FEATURES).parent)
+    _own_bytes(folder, _FEATURES, about)  # it was not replaced in between
+    return preprocessor
+
+
+def _own_bytes(folder: FilePath, name: str, about: Mapping[str, Any]) -> bytes:
+    """The content of a file that belongs to the model's metadata."""
+    try:
+        data = current(folder, name).read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise InputError(f"{folder} is no model folder: it has no {name}") from error
+    except OSError as error:
+        raise InputError(f"{folder / name} cannot be read: {error.strerror or error}") from error
+    if _digest(data) != about["digests"].get(name):
+        raise InputError(
+            f"{folder / name} is damaged, or of another model: {ABOUT} has another digest; take the folder "
+            "from a copy, or fit again"
+        )
+    return data
+
+
+def _is_own(file: FilePath, digest: Any) -> bool:
+    """Whether a file is not there, or as it was written."""
+    if not os.path.lexists(file):
+        return True
+    if file.is_symlink() or file.name == PREPROCESSING:
+        return not file.is_symlink() and file.is_dir()
+    try:
+        return bool(digest == _digest(file.read_bytes()))
+    except OSError:
+        return False
+
+
+def _settle(folder: FilePath) -> None:
+    """A folder that cannot be written to is read as it is."""
+    if folder.is_dir():
+        with suppress(OSError):
+            settle(folder, FILES)
+
+
+def _digest(data: bytes) -> str:
+    return f"sha256:{sha256(data).hexdigest()}"
+
+
+def _json(content: Any) -> bytes:
+    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def versions() -> dict[str, str]:

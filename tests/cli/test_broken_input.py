@@ -277,7 +277,7 @@ REFUSED = [
     Case("a greatest weight where the policy cannot keep it",
          r"cannot keep maximum weights: choose mixmatch-ch",
          args=["--policy", "mixmatch-bisect", "--max", "fl=0.2"]),
-    Case("fewer passes over the rows than the budget needs", "so few passes over the sources' rows are 0 steps",
+    Case("fewer passes than the budget needs", "so few passes over the sources' rows are 0 steps",
          args=["--max-passes", "0.01"]),
     Case("a source file without a name", r"--source takes NAME=FILE; got 'train\.csv'",
          command=["fit", "--source", "train.csv", *without("--source-col")[2:]]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -96,7 +96,7 @@ def resume(
     # What was chosen from the data then is kept, counted in steps: a raised budget must not change the steps
     # per node, and the study knows its budget better than the command that began it.
     values = {**record.recipe["values"], **record.recipe["chosen"], "study": record.name, "json": as_json}
-    values |= {"storage": where, "out": out or _folder(Path(url), Path(values["out"]))}
+    values |= {"storage": where, "out": out or _folder(Path(url), where, Path(values["out"]), record.name)}
     values["budget"] = budget or record.budget
     if "holdout" not in record.recipe["chosen"]:  # from before rows were held out
         values.setdefault("holdout", 0.0)
@@ -106,14 +106,22 @@ def resume(
     _fit(tables, values, resuming=True, allow_changed_data=allow_changed_data)
 
 
-def _folder(given: Path, recorded: Path) -> Path:
-    """Where a resumed fit goes: the folder that was given, if it was copied or moved since the study began.
+def _folder(given: Path, storage: str, recorded: Path, study: str) -> Path:
+    """Where a resumed fit goes: into the folder that was given, if one was, since it may be a copy.
 
-    A study of another folder may be stored in it too (--storage): that one has no file of its own.
+    A study's file may hold studies that began in other folders (--storage): they go on there.
     """
-    if not (given / "study.db").is_file() or given.resolve() == recorded.resolve():
+    from mixtree.modelfolder import read_about
+
+    if given.is_dir() and not (given / "study.db").exists():  # its model names the study's file
+        return given
+    if "://" in storage or Path(storage).name != "study.db":
         return recorded
-    return given if not recorded.exists() or (recorded / "study.db").is_file() else recorded
+    with suppress(InputError):  # no model there
+        about = read_about(recorded)
+        if about.get("study") == study and about.get("storage") == str(Path(storage).resolve()):
+            return recorded
+    return Path(storage).parent
 
 
 def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_data: bool = False) -> None:
@@ -172,7 +180,7 @@ def _fit_data(
             workers=values.get("workers", 1),
             objective=prepared.objective,
             time_limit=time_limit,
-            listeners=[progress],
+            listeners=[place.watch(), progress],
             allow_changed_data=allow_changed_data,
             keep_predictions=prepared.keep_predictions,
             data=prepared.given,
@@ -217,8 +225,7 @@ def read(tables: list[Path], values: Values) -> tuple[Any, TableData]:
     spec, seed = table_spec(tables, values), values.get("seed", 0)
     if "init" not in values:
         return None, load_tables(spec, seed=seed)
-    from mixtree.data.preprocessing import Preprocessor
-    from mixtree.modelfolder import PREPROCESSING, read_about, read_weights
+    from mixtree.modelfolder import read_about, read_preprocessor, read_weights
 
     folder = Path(values["init"])
     about = read_about(folder)
@@ -226,8 +233,8 @@ def read(tables: list[Path], values: Values) -> tuple[Any, TableData]:
         raise InputError(f"--init {folder} holds a {about['model']['name']} model: leave out --model")
     if about["classes"] is not None:
         spec = replace(spec, classes=about["classes"])
-    preprocessor = Preprocessor.from_files(folder / PREPROCESSING)
-    return read_weights(folder), load_tables(spec, seed=seed, preprocessor=preprocessor)
+    preprocessor = read_preprocessor(folder, about)
+    return read_weights(folder, about), load_tables(spec, seed=seed, preprocessor=preprocessor)
 
 
 def scale_of(values: Values) -> LabelScale | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from math import isfinite
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mixtree.cli.options import Values
 from mixtree.cli.studies import open_existing
-from mixtree.errors import InputError
+from mixtree.errors import InputError, StorageError
 
 if TYPE_CHECKING:
     from mixtree.data.labelscale import LabelScale
@@ -64,26 +66,55 @@ class Place:
         self.check_model(resuming=False)
 
     def check_model(self, *, resuming: bool) -> None:
-        """An error where a model of another study would be replaced: it may be the better one."""
-        from mixtree.modelfolder import ABOUT, read_about
+        """An error where a model of another study, which may be the better one, or another's file would be
+        replaced."""
+        from mixtree.modelfolder import check_own, read_about
 
-        if not (self.out / ABOUT).exists():
-            return
-        about = read_about(self.out)
+        try:
+            about = read_about(self.out)
+        except InputError:  # no model; there may be files of its names
+            about = None
+        if about is not None and not self._may_replace(about, resuming=resuming):
+            score = (
+                f" ({about['metric']} {about['val_score']:.4g})" if about.get("val_score") is not None else ""
+            )
+            raise InputError(
+                f"--out {self.out} holds the model of study {about.get('study')!r}{score}, which would be "
+                "replaced: choose another --out, or move that model away or delete it"
+            )
+        check_own(self.out)
+
+    def _may_replace(self, about: dict[str, Any], *, resuming: bool) -> bool:
+        """Whether the folder's model is one of this study, or of one that was deleted."""
         study, stored = about.get("study"), str(about.get("storage") or self.out / "study.db")
         here = about.get("storage") == _shown(self)
         gone = not ("://" in stored or Path(stored).exists())
         if resuming and study == self.study and (here or gone):  # a storage that is gone was moved
-            return
-        if not gone and (here or "://" not in stored):
-            with closing(open_existing(self.storage if here else stored)) as storage:
-                if study not in [each.name for each in storage.studies()]:
-                    return  # it was deleted, and with it what the model was kept for
-        score = f" ({about['metric']} {about['val_score']:.4g})" if about.get("val_score") is not None else ""
-        raise InputError(
-            f"--out {self.out} holds the model of study {study!r}{score}, which would be replaced: choose "
-            "another --out, or move that model away or delete it"
-        )
+            return True
+        if gone or not (here or "://" not in stored):
+            return False
+        with closing(open_existing(self.storage if here else stored)) as storage:
+            # With a study that was deleted went what the model was kept for.
+            return study not in [each.name for each in storage.studies()]
+
+    def watch(self) -> Callable[[object], None]:
+        """A listener that stops the study once its folder or its file is gone: nothing could be written."""
+        files = [self.out] if "://" in self.storage else [self.out, Path(self.storage)]
+        made = [(file, file.stat()) for file in files]
+
+        def look(_: object) -> None:
+            for file, then in made:
+                try:
+                    same = os.path.samestat(file.stat(), then)
+                except OSError:
+                    same = False
+                if not same:
+                    raise StorageError(
+                        f"{file} was moved or removed while the study ran, which stops here: go on where it "
+                        "is now (mixtree resume DIR), or begin again"
+                    )
+
+        return look
 
 
 def find_place(values: Values, *, resuming: bool) -> Place | None:

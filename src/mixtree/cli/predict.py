@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from mixtree.cli.outputs import check_output
 from mixtree.errors import InputError
+from mixtree.files import write_file
 
 
 def add_to(app: typer.Typer) -> None:
@@ -64,6 +67,7 @@ def _check_output(output: Path, table: Path) -> None:
         raise InputError(f"cannot write {output}: it is a folder")
     if output.resolve() == table.resolve():
         raise InputError(f"the predictions would replace the table {table}: name another file (-o)")
+    check_output(output)
 
 
 def _check_kept(keep: list[str], table: Path, columns: list[str]) -> None:
@@ -79,6 +83,6 @@ def _word(label: Any) -> str:
 
 def _write_table(frame: Any, output: Path) -> None:
     """A CSV or Parquet file, whole or not at all."""
-    temporary = output.with_name(f".{output.name}.tmp")
-    frame.write_csv(temporary) if output.suffix == ".csv" else frame.write_parquet(temporary)
-    temporary.replace(output)
+    made = io.BytesIO()
+    frame.write_csv(made) if output.suffix == ".csv" else frame.write_parquet(made)
+    write_file(output, made.getvalue())

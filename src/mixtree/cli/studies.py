@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mixtree.cli.outputs import check_output
+from mixtree.files import unsettled, write_file
+
 if TYPE_CHECKING:
     from mixtree.storage.base import StudyRecord
     from mixtree.storage.sql import SqlStorage
@@ -52,11 +55,13 @@ def open_existing(url: str) -> SqlStorage:
 def _study_file(place: Path) -> Path:
     """The file itself, the one in an --out folder, or the one that the model there names."""
     file = place / "study.db" if place.is_dir() else place
-    if file.exists() or not (place / "model.json").is_file():
+    if not place.is_dir() or (file.exists() and not unsettled(place)):
         return file
     from mixtree.errors import InputError
-    from mixtree.modelfolder import read_about
+    from mixtree.modelfolder import has_model, read_about
 
+    if not has_model(place) or file.exists():
+        return file
     stored = str(read_about(place).get("storage") or file)
     if "://" in stored:
         raise InputError(f"the study of {place} is at {stored}: give that URL, with its password")
@@ -197,13 +202,13 @@ def show(
 
 def _at_odds(url: str, record: StudyRecord) -> str | None:
     """Whether the model in the folder is not the one of this study and its data, in words."""
-    from mixtree.modelfolder import ABOUT, read_about
+    from mixtree.modelfolder import has_model, read_about
     from mixtree.storage.sql import database_file
 
     given = Path(database_file(url))
     folders = [given, given.parent] if given.name == "study.db" else [given]
     folders += [Path(record.recipe["values"]["out"])] if record.recipe is not None else []
-    folder = next((each for each in folders if (each / ABOUT).is_file()), None)
+    folder = next((each for each in folders if has_model(each)), None)
     if folder is None:
         return None
     about = read_about(folder)
@@ -237,6 +242,8 @@ def export(
 
     if output is not None and (output.is_dir() or not output.parent.is_dir()):
         raise InputError(f"cannot write {output}: name a file in a folder that exists")
+    if output is not None:
+        check_output(output)
     if form == "onnx":
         _export_onnx(Path(url), output)
         return
@@ -248,7 +255,7 @@ def export(
     # Fits of an older version have them in their recipe.
     sizes = record.sizes or (record.recipe or {}).get("rows")
     text = export_mixture(mixture, form, sizes=sizes)
-    typer.echo(text) if output is None else output.write_text(text + "\n", encoding="utf-8")
+    typer.echo(text) if output is None else write_file(output, text + "\n")
 
 
 def _export_onnx(folder: Path, output: Path | None) -> None:
@@ -257,10 +264,7 @@ def _export_onnx(folder: Path, output: Path | None) -> None:
 
     if output is None:
         raise InputError("an ONNX model is a file: say where it shall go (-o model.onnx)")
-    model = to_onnx(folder)
-    temporary = output.with_name(f".{output.name}.tmp")
-    temporary.write_bytes(model)
-    temporary.replace(output)
+    write_file(output, to_onnx(folder))
 
 
 def delete(

@@ -25,6 +25,7 @@ from mixtree.data.dates import date_parts
 from mixtree.data.frames import as_frame
 from mixtree.data.readers import names, pick
 from mixtree.errors import DataError, InputError
+from mixtree.files import write_file
 
 FILE = "preprocessing.json"
 """The file that a preprocessor is saved in, within a model's folder."""
@@ -128,8 +129,8 @@ class Preprocessor:
         ]
         return pl.concat(hashes) if hashes else pl.Series([], dtype=pl.UInt64)
 
-    def to_files(self, folder: str | Path) -> None:
-        """Saves all of it in ``preprocessing.json`` in this folder, as plain data."""
+    def as_text(self) -> str:
+        """All of it as plain data in JSON."""
         plain = {
             "format": _FORMAT,
             "columns": [asdict(column) for column in self.columns],
@@ -139,9 +140,13 @@ class Preprocessor:
             "sparse": self.sparse,
             "warnings": self.warnings,
         }
+        return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
+
+    def to_files(self, folder: str | Path) -> None:
+        """Saves all of it in ``preprocessing.json`` in this folder."""
         path = Path(folder) / FILE
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(plain, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_file(path, self.as_text())
 
     @classmethod
     def from_files(cls, folder: str | Path) -> Preprocessor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Sequence
 from html import escape
@@ -25,6 +24,7 @@ from mixtree.experiments.choices import PAIRS as CHOICE_PAIRS
 from mixtree.experiments.choices import summary
 from mixtree.experiments.ideas import PAIRS as IDEA_PAIRS
 from mixtree.experiments.tasks import Task
+from mixtree.files import write_csv, write_file
 
 Rows = list[list[str]]
 
@@ -32,15 +32,16 @@ Rows = list[list[str]]
 def write_report(folder: Path, scores: Sequence[Score], chosen: Sequence[Task]) -> list[Path]:
     """Write scores.csv, arena.md and arena.html."""
     files = [folder / name for name in ("scores.csv", "arena.md", "arena.html")]
-    with files[0].open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["task", "method", "seed", "score", "evaluations", "spent", "mixture"])
-        for each in scores:
-            spent, mixture = json.dumps(each.spent), json.dumps(each.mixture)
-            writer.writerow([each.task, each.method, each.seed, each.score, each.evaluations, spent, mixture])
+    columns = ("task", "method", "seed", "score", "evaluations")
+    rows = [
+        {name: getattr(each, name) for name in columns}
+        | {"spent": json.dumps(each.spent), "mixture": json.dumps(each.mixture)}
+        for each in scores
+    ]
+    write_csv(files[0], rows)
     sections = report_sections(scores, chosen)
-    files[1].write_text(markdown(sections), encoding="utf-8")
-    files[2].write_text(html(sections), encoding="utf-8")
+    write_file(files[1], markdown(sections))
+    write_file(files[2], html(sections))
     return files
 
 
@@ -139,7 +140,7 @@ def write_policies(
         sections.insert(at, ("Other ideas", IDEAS_WORDS, summary(ideas, IDEA_PAIRS)))
     if choices:
         sections.insert(at, ("Every choice, changed alone", CHOICES_WORDS, summary(choices, CHOICE_PAIRS)))
-    page.write_text(POLICIES + markdown(sections), encoding="utf-8")
+    write_file(page, POLICIES + markdown(sections))
     return page
 
 

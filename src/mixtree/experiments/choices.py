@@ -17,6 +17,7 @@ from mixtree.experiments.arena import paired, seeds_of, task_named
 from mixtree.experiments.comparison import Rules
 from mixtree.experiments.parallel import Crew
 from mixtree.experiments.tasks import Task
+from mixtree.files import write_file
 from mixtree.policies import AutoOptions
 from mixtree.seeds import derive_seed
 from mixtree.study import run
@@ -55,7 +56,7 @@ def measure(
     work = [(task.name, seed) for task in chosen for seed in seeds_of(task.half, seeds)]
     rows = sorted((row for part in crew.run(function, work) for row in part), key=str)
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(rows, indent=0), encoding="utf-8")
+    write_file(file, json.dumps(rows, indent=0))
     return rows
 
 

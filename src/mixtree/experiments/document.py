@@ -23,6 +23,7 @@ from mixtree.experiments.report import (
 from mixtree.experiments.specs import Experiment, SettingName
 from mixtree.experiments.tuning import FACTOR, MOST_STEP_SIZES, STEP_SIZES, TRIALS, TUNING_SPLITS, Sweep
 from mixtree.experiments.why import why
+from mixtree.files import write_file
 
 _LITTLE = 0.02
 """A training loss that is less than this share below a constant's is no better than it."""
@@ -128,7 +129,7 @@ def write_pages(
     written = [page, *(raw / f"{own[0].plan.experiment.name}.md" for own in grouped)]
     texts = ["\n".join(part.strip() + "\n" for part in parts), *(_raw(own, command) for own in grouped)]
     for file, text in zip(written, texts, strict=True):
-        file.write_text(text, encoding="utf-8")
+        write_file(file, text)
     return written
 
 

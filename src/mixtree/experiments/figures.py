@@ -10,6 +10,7 @@ import numpy as np
 
 from mixtree.experiments.reproduce import Scored
 from mixtree.experiments.specs import Experiment
+from mixtree.files import write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -127,4 +128,4 @@ def _save(figure: Figure, experiment: Experiment, files: Sequence[Path]) -> None
     with matplotlib.rc_context({"svg.hashsalt": experiment.name}):
         for file in files:
             bare: dict[str, Any] = {"Date": None} if file.suffix == ".svg" else {"Software": None}
-            figure.savefig(file, dpi=100, metadata=bare)
+            write_figure(file, figure, dpi=100, metadata=bare)

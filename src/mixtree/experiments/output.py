@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mixtree.experiments.comparison import Run, Summary
+from mixtree.files import write_csv, write_figure, write_file
 
 
 def write_comparison(
@@ -25,10 +25,10 @@ def write_comparison(
     """Write runs.csv, summary.csv, results.json and scores.png."""
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / name for name in ("summary.csv", "runs.csv", "results.json", "scores.png")]
-    _write_csv(files[0], [_flat(asdict(each)) for each in summaries])
-    _write_csv(files[1], [_flat(asdict(each)) for each in runs])
+    write_csv(files[0], [_flat(asdict(each)) for each in summaries])
+    write_csv(files[1], [_flat(asdict(each)) for each in runs])
     results = {"metric": metric, "runs": plain(runs), "summary": plain(summaries)}
-    files[2].write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write_file(files[2], json.dumps(results, indent=1) + "\n")
     _write_figure(files[3], summaries, metric=metric, title=title, rows=rows)
     return files
 
@@ -55,14 +55,6 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, restval="")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 def _write_figure(path: Path, summaries: Sequence[Summary], *, metric: str, title: str, rows: str) -> None:
     from matplotlib.figure import Figure
 
@@ -77,4 +69,4 @@ def _write_figure(path: Path, summaries: Sequence[Summary], *, metric: str, titl
     axes.set_xlabel(f"{metric} on {rows}, mean ± sd")
     axes.set_title(title)
     axes.grid(axis="x", alpha=0.3)
-    figure.savefig(path, dpi=150)
+    write_figure(path, figure, dpi=150)

@@ -24,6 +24,7 @@ from mixtree.errors import MissingExtraError
 from mixtree.experiments.parallel import Crew, quietly
 from mixtree.experiments.reproduce import Recipe, run_once, spread
 from mixtree.experiments.specs import Experiment, SettingName
+from mixtree.files import write_file
 
 FIRST_SEED = 1000
 """Reported repeats count from 0; the splits for choosing settings from here."""
@@ -340,4 +341,4 @@ def _halves(problem: Problem, seed: int) -> list[tuple[Problem, Rows]]:
 
 
 def _write(file: Path, content: dict[str, Any]) -> None:
-    file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_file(file, json.dumps(content, indent=1) + "\n")

@@ -21,6 +21,7 @@ from mixtree.experiments.theorems import (
     sgd,
 )
 from mixtree.experiments.theorems.findings import Section, number, table
+from mixtree.files import write_figure, write_file
 from mixtree.threads import one_thread
 
 _COMMAND = "python -m mixtree.experiments.theorems --out docs"
@@ -159,9 +160,9 @@ def regenerate(folder: Path, *, quick: bool = False) -> list[Path]:
     for each in sections:
         files.append(figures / f"theory-{each.name}.png")
         # Without the version of the library that drew it, the same run gives the same bytes.
-        each.draw().savefig(files[-1], dpi=110, metadata={"Software": None})
+        write_figure(files[-1], each.draw(), dpi=110, metadata={"Software": None})
     page = folder / "theory.md"
-    page.write_text(_page(sections, estimate), encoding="utf-8")
+    write_file(page, _page(sections, estimate))
     return [page, *files]
 
 
