@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
-INPUTS := pyproject.toml constraints.txt hatch_build.py src/mixtree/_arithmetic.c src/mixtree/trainers/_mlp.c
+INPUTS := pyproject.toml constraints.txt hatch_build.py src/mixtree/_native/_arithmetic.c src/mixtree/_native/_mlp.c
 
 .PHONY: demo test lint bench arena clean
 

@@ -19,8 +19,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.tags import sys_tags
 
-KERNEL = "src/mixtree/trainers/_mlp.c"
-MODULE = "src/mixtree/_arithmetic.c"
+KERNEL = "src/mixtree/_native/_mlp.c"
+MODULE = "src/mixtree/_native/_arithmetic.c"
 SUFFIX = {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
 # No -ffast-math: NaN and infinity must propagate. No -march=native: wheels run on other machines.
 SHARED = ["-std=gnu11", "-fvisibility=hidden", "-fPIC", "-shared"]

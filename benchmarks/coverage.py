@@ -35,6 +35,7 @@ from mixtree.data.sources import Problem, Rows, Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.estimate import hull_test, match_moments
 from mixtree.estimate.matching import Matching
+from mixtree.estimate.target import about_target
 from mixtree.metrics import (
     ABSOLUTE_LOSS,
     ACCURACY,
@@ -57,7 +58,6 @@ from mixtree.verdict import (
     out_of_fold,
     paired_difference,
 )
-from mixtree.verdict.target import about_target
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "coverage.json"

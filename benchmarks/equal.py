@@ -16,13 +16,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from mixtree.algorithms import Setting, make_search, training_sources
 from mixtree.data.sources import Rows, Sources
+from mixtree.engine.study import run
 from mixtree.errors import TrainingError
 from mixtree.metrics import as_metric
-from mixtree.models import ModelOptions, make_trainer
-from mixtree.policies import AutoOptions
-from mixtree.study import run
+from mixtree.policies.auto import AutoOptions
+from mixtree.policies.registry import Setting, make_search, training_sources
+from mixtree.trainers.registry import ModelOptions, make_trainer
 
 RULES = {"0.5 everywhere": (0.5, 0.5), "0.5, else 1.5": (0.5, 1.5), "1.5 everywhere": (1.5, 1.5)}
 SHIFTS = {"the same": 0.0, "a little different": 0.1, "different": 0.3}

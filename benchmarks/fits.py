@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mixtree.advice import Models
 from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import Problem, Rows, Sources
 from mixtree.data.synthetic import synthetic
+from mixtree.engine.study import opened, run
 from mixtree.experiments.tasks import tasks
-from mixtree.fitting import fit, make_options, prepare
-from mixtree.judging import judge, judged
+from mixtree.fitting.pipeline import fit, make_options, prepare
 from mixtree.metrics import LOG_LOSS, SQUARED_LOSS, Metric, class_names
-from mixtree.references import Extra
-from mixtree.study import opened, run
 from mixtree.verdict import Verdict
+from mixtree.verdict.advice import Models
+from mixtree.verdict.judge import judge, judged
+from mixtree.verdict.references import Extra
 
 TEST = 10_000
 POLICIES: dict[str, dict[str, Any]] = {
@@ -294,7 +294,8 @@ def costs(repetitions: int) -> Iterator[Cost]:
 COMMAND = """
 import sys, time
 start = time.perf_counter()
-from mixtree import cli, judging
+from mixtree import cli
+from mixtree.verdict import judge as judging
 judged, spent = judging.judged, []
 def timed(*given, **named):
     begin = time.perf_counter()

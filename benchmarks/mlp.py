@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from scipy.sparse import csr_matrix
 
+from mixtree._native.threads import one_thread
 from mixtree.data.sources import Sources
 from mixtree.metrics import HAND_TILL
 from mixtree.simplex import uniform_mixture
-from mixtree.threads import one_thread
 from mixtree.trainer import Job
 from mixtree.trainers.mlp import MlpTrainer
 from tidy import (

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from mixtree.partition import PARTITIONS
-from mixtree.search import TreeSearch
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Cell
 from mixtree.trainer import Evaluation
+from mixtree.tree_search import TreeSearch
 
 
 @dataclass(frozen=True)

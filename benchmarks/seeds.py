@@ -16,7 +16,7 @@ from mixtree.data.flights import flights
 from mixtree.data.sources import Problem
 from mixtree.data.synthetic import synthetic
 from mixtree.experiments.tasks import tasks
-from mixtree.fitting import fit
+from mixtree.fitting.pipeline import fit
 
 SEEDS = range(8)
 

@@ -24,13 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.data.sources import Sources
+from mixtree.engine.study import run
 from mixtree.partition import PARTITIONS
-from mixtree.search import TreeSearch, Trial
+from mixtree.search import Trial
 from mixtree.simplex import uniform_mixture
 from mixtree.storage.base import Outcome, StudyRecord
 from mixtree.storage.sql import SqlStorage
-from mixtree.study import run
 from mixtree.trainer import Evaluation, Job
+from mixtree.tree_search import TreeSearch
 
 WEIGHTS, STEPS, SOURCES = 50_000, 20, 4
 

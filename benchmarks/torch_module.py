@@ -19,7 +19,7 @@ from torch.nn import functional
 from mixtree.metrics import HAND_TILL
 from mixtree.simplex import uniform_mixture
 from mixtree.trainer import Job
-from mixtree.trainers.torch import TorchTrainer
+from mixtree.trainers.torch.trainer import TorchTrainer
 from tidy import (
     BATCH,
     CLASSES,

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from mixtree.data.synthetic import synthetic
-from mixtree.estimator import MixtureClassifier
+from mixtree.engine.study import run
+from mixtree.fitting.estimators import MixtureClassifier
 from mixtree.partition import PARTITIONS
-from mixtree.search import TreeSearch
 from mixtree.storage.sql import open_storage
-from mixtree.study import run
 from mixtree.trainers.reference import ReferenceTrainer
+from mixtree.tree_search import TreeSearch
 
 ROOT = Path(__file__).parents[1]
 

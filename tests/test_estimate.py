@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, chi2, f, t
 
-from mixtree import compiled
+from mixtree._native import compiled
 from mixtree.data.flights import flights
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.synthetic import synthetic

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from mixtree.algorithms import Setting, make_search
 from mixtree.data.synthetic import synthetic
+from mixtree.engine.study import run
 from mixtree.metrics import row_losses
-from mixtree.study import run
+from mixtree.policies.registry import Setting, make_search
 from mixtree.trainers.reference import ReferenceTrainer
 
 SEEDS = range(10)

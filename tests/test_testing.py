@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mixtree.baselines import fixed, uniform
 from mixtree.partition import PARTITIONS, bisect, box_root, halve, simplex_root
-from mixtree.search import TreeSearch, Trial
+from mixtree.policies.fixed import fixed, uniform
+from mixtree.search import Trial
 from mixtree.simplex import BoxCell, SimplexCell, uniform_mixture
 from mixtree.testing import check_partition, check_search, check_trainer
 from mixtree.trainer import Evaluation, Job
 from mixtree.tree import Node
+from mixtree.tree_search import TreeSearch
 from mixtree.values import value
 
 # ----------------------------------------------------------------------------------- partitions

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 
 from mixtree import theory
+from mixtree.engine.study import run
 from mixtree.errors import InputError
 from mixtree.partition import PARTITIONS, bisect, simplex_root
 from mixtree.schedules import geometric
-from mixtree.search import TreeSearch
-from mixtree.study import run
 from mixtree.theory import Constants, Dimension, Infeasible, TheorySchedule
 from mixtree.trainer import Evaluation, Job
+from mixtree.tree_search import TreeSearch
 
 UNIT = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.5, diameter=1.0, sources=3)
 

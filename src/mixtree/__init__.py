@@ -6,34 +6,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mixtree.algorithms import Setting as Setting
-    from mixtree.algorithms import make_search as make_search
-    from mixtree.algorithms import training_sources as training_sources
     from mixtree.data.sources import Problem as Problem
     from mixtree.data.sources import Rows as Rows
     from mixtree.data.sources import Sources as Sources
+    from mixtree.engine.study import Result as Result
+    from mixtree.engine.study import load as load
+    from mixtree.engine.study import run as run
     from mixtree.errors import DataError as DataError
     from mixtree.errors import InputError as InputError
     from mixtree.errors import MixtreeError as MixtreeError
     from mixtree.errors import SearchError as SearchError
     from mixtree.errors import TrainingError as TrainingError
-    from mixtree.estimator import MixtureClassifier as MixtureClassifier
-    from mixtree.estimator import MixtureRegressor as MixtureRegressor
-    from mixtree.fitting import fit as fit
-    from mixtree.modelfolder import load_model as load_model
+    from mixtree.fitting.estimators import MixtureClassifier as MixtureClassifier
+    from mixtree.fitting.estimators import MixtureRegressor as MixtureRegressor
+    from mixtree.fitting.model_folder import load_model as load_model
+    from mixtree.fitting.pipeline import fit as fit
+    from mixtree.policies.registry import Setting as Setting
+    from mixtree.policies.registry import make_search as make_search
+    from mixtree.policies.registry import training_sources as training_sources
     from mixtree.search import Search as Search
-    from mixtree.search import TreeSearch as TreeSearch
     from mixtree.search import Trial as Trial
     from mixtree.simplex import Cell as Cell
     from mixtree.simplex import Mixture as Mixture
-    from mixtree.study import Result as Result
-    from mixtree.study import load as load
-    from mixtree.study import run as run
     from mixtree.trainer import Evaluation as Evaluation
     from mixtree.trainer import Job as Job
     from mixtree.trainer import Trainer as Trainer
     from mixtree.tree import Node as Node
     from mixtree.tree import Tree as Tree
+    from mixtree.tree_search import TreeSearch as TreeSearch
 
 # Names are imported when they are first used: the command line answers at once, and nobody waits for numpy.
 _PUBLIC = {
@@ -43,28 +43,28 @@ _PUBLIC = {
     "InputError": "mixtree.errors",
     "Job": "mixtree.trainer",
     "MixtreeError": "mixtree.errors",
-    "MixtureClassifier": "mixtree.estimator",
-    "MixtureRegressor": "mixtree.estimator",
+    "MixtureClassifier": "mixtree.fitting.estimators",
+    "MixtureRegressor": "mixtree.fitting.estimators",
     "Mixture": "mixtree.simplex",
     "Node": "mixtree.tree",
     "Problem": "mixtree.data.sources",
-    "Result": "mixtree.study",
+    "Result": "mixtree.engine.study",
     "Rows": "mixtree.data.sources",
     "Search": "mixtree.search",
     "SearchError": "mixtree.errors",
-    "Setting": "mixtree.algorithms",
+    "Setting": "mixtree.policies.registry",
     "Sources": "mixtree.data.sources",
     "Trainer": "mixtree.trainer",
     "TrainingError": "mixtree.errors",
     "Tree": "mixtree.tree",
-    "TreeSearch": "mixtree.search",
+    "TreeSearch": "mixtree.tree_search",
     "Trial": "mixtree.search",
-    "fit": "mixtree.fitting",
-    "load": "mixtree.study",
-    "load_model": "mixtree.modelfolder",
-    "make_search": "mixtree.algorithms",
-    "run": "mixtree.study",
-    "training_sources": "mixtree.algorithms",
+    "fit": "mixtree.fitting.pipeline",
+    "load": "mixtree.engine.study",
+    "load_model": "mixtree.fitting.model_folder",
+    "make_search": "mixtree.policies.registry",
+    "run": "mixtree.engine.study",
+    "training_sources": "mixtree.policies.registry",
 }
 
 __all__ = [*sorted(_PUBLIC), "__version__"]  # noqa: PLE0604

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mixtree.areas import Array, Floats, add_terms, areas
+from mixtree._native.areas import Array, Floats, add_terms, areas
 from mixtree.errors import DataError, InputError
 
 Flags: TypeAlias = NDArray[np.bool_]

@@ -15,7 +15,7 @@ from math import dist
 import numpy as np
 from numpy.typing import NDArray
 
-from mixtree import compiled
+from mixtree._native import compiled
 from mixtree.errors import InputError
 from mixtree.simplex import (
     FEW_VERTICES,

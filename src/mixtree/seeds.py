@@ -6,7 +6,7 @@ from hashlib import blake2b
 from operator import index
 from struct import Struct
 
-from mixtree import compiled
+from mixtree._native import compiled
 from mixtree.errors import InputError
 
 _NO_KEY = blake2b(digest_size=8)

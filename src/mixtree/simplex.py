@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mixtree import compiled
+from mixtree._native import compiled
 from mixtree.errors import InputError
 from mixtree.values import value
 

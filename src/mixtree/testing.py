@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mixtree.data.fingerprint import differences
 from mixtree.errors import StorageError, StudyLocked
-from mixtree.fingerprint import differences
 from mixtree.partition import Partition
 from mixtree.search import Search, Segment, Trial
 from mixtree.seeds import derive_seed

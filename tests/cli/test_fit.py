@@ -16,8 +16,8 @@ import polars as pl
 import pytest
 from safetensors.numpy import load_file
 
+from mixtree.engine.study import stored_tree
 from mixtree.storage.sql import open_storage
-from mixtree.study import stored_tree
 
 KEYS = [
     "study", "policy", "decided", "mixture", "metric", "val_score", "test_score", "budget", "spent",
@@ -513,7 +513,7 @@ def test_a_test_file_that_cannot_score_is_spoken_of_in_the_verdict(tables, done,
 
 @pytest.mark.parametrize("metric", ["mae-exp", "rmse"])
 def test_the_estimator_minimises_what_the_command_minimises(tables, done, metric):
-    from mixtree.estimator import MixtureRegressor
+    from mixtree.fitting.estimators import MixtureRegressor
 
     for name in ("train", "val"):
         frame = pl.read_csv(f"{name}.csv").with_columns(price=5.0 + pl.col("spend") / 10.0)

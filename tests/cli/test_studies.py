@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mixtree.export import FORMATS
+from mixtree.export.mixture import FORMATS
 from mixtree.storage.sql import open_storage
 
 
@@ -123,7 +123,7 @@ def test_names_that_look_like_markup(tables, done, base):
 
 def test_a_study_from_python_is_not_resumed_here(tables, mixtree):
     from mixtree.data.synthetic import synthetic
-    from mixtree.fitting import fit
+    from mixtree.fitting.pipeline import fit
 
     fit(synthetic(rows=50).sources, model="linear", budget=4, steps=1, storage="py.db", study="mine")
     answer = mixtree("resume", "py.db")

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import issparse
 
+from mixtree.data.fingerprint import data_fingerprint
 from mixtree.data.tables import TableData, TableSpec, load_tables, read_table
 from mixtree.errors import DataError, InputError, MixtreeError
-from mixtree.fingerprint import data_fingerprint
 
 SOURCES = ("north", "south")
 

@@ -9,6 +9,7 @@ from sklearn.metrics import roc_auc_score
 
 from mixtree.data import paper
 from mixtree.data.sources import Rows
+from mixtree.engine.study import load
 from mixtree.errors import TrainingError
 from mixtree.experiments.claims import Claim
 from mixtree.experiments.parallel import Crew
@@ -24,7 +25,6 @@ from mixtree.experiments.reproduce import Plan, Recipe, grid, score_repeat, trai
 from mixtree.experiments.specs import EXPERIMENTS, Authors, Experiment
 from mixtree.metrics import AUROC, LOG_LOSS, MAE_EXP
 from mixtree.storage.sql import open_storage
-from mixtree.study import load
 
 needs_data = pytest.mark.skipif(
     not os.environ.get("MIXTREE_DATA"), reason="MIXTREE_DATA is not set: the paper's data are not here"

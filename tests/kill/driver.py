@@ -19,13 +19,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from mixtree.data.synthetic import synthetic
+from mixtree.engine.study import Result, run
 from mixtree.errors import StudyLocked
 from mixtree.partition import PARTITIONS
-from mixtree.search import TreeSearch
 from mixtree.storage.sql import SqlStorage
-from mixtree.study import Result, run
 from mixtree.trainer import Job
 from mixtree.trainers.reference import ReferenceState, ReferenceTrainer
+from mixtree.tree_search import TreeSearch
 
 
 @dataclass(frozen=True)

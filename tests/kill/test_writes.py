@@ -17,12 +17,12 @@ import pytest
 
 from mixtree.data.synthetic import synthetic
 from mixtree.data.tables import TableSpec, load_tables
-from mixtree.modelfolder import write_model
-from mixtree.models import ModelOptions, make_trainer
+from mixtree.engine.study import run
+from mixtree.fitting.model_folder import write_model
 from mixtree.partition import PARTITIONS
-from mixtree.search import TreeSearch
-from mixtree.study import run
 from mixtree.trainers.reference import ReferenceTrainer
+from mixtree.trainers.registry import ModelOptions, make_trainer
+from mixtree.tree_search import TreeSearch
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the driver forks")
 

@@ -22,15 +22,16 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-# What the commands import; polars is not used before a fork, which its threads would not survive.
-import mixtree.certificate  # noqa: F401
+import mixtree._native.mlp_native  # noqa: F401
 import mixtree.data.drift  # noqa: F401
 import mixtree.data.tables  # noqa: F401
-import mixtree.export  # noqa: F401
-import mixtree.study  # noqa: F401
-import mixtree.trainers.mlp_native  # noqa: F401
+import mixtree.engine.study  # noqa: F401
+import mixtree.export.mixture  # noqa: F401
+
+# What the commands import; polars is not used before a fork, which its threads would not survive.
+import mixtree.planning.certificate  # noqa: F401
 from mixtree import cli
-from mixtree.modelfolder import load_model, write_model
+from mixtree.fitting.model_folder import load_model, write_model
 
 
 @dataclass(frozen=True)

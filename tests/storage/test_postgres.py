@@ -16,14 +16,14 @@ import pytest
 import sqlalchemy as sa
 
 from mixtree.data.synthetic import synthetic
+from mixtree.engine.study import load, run
 from mixtree.errors import CheckpointError, StorageError, StudyLocked
 from mixtree.partition import PARTITIONS
-from mixtree.search import TreeSearch
 from mixtree.storage import schema
 from mixtree.storage.base import StudyRecord
 from mixtree.storage.sql import SqlStorage
-from mixtree.study import load, run
 from mixtree.trainers.reference import ReferenceTrainer
+from mixtree.tree_search import TreeSearch
 
 DRIVER = Path(__file__).parents[1] / "kill" / "driver.py"
 RECORD = StudyRecord("mine", 1, 2, 100)

@@ -10,13 +10,13 @@ from scipy import sparse
 
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.synthetic import synthetic
+from mixtree.engine.study import run
 from mixtree.errors import InputError, MissingExtraError, TrainingError
 from mixtree.partition import PARTITIONS
-from mixtree.search import TreeSearch
-from mixtree.study import run
 from mixtree.testing import check_trainer
 from mixtree.trainer import Job
 from mixtree.trainers.boosting import LightGBMTrainer, XGBoostTrainer
+from mixtree.tree_search import TreeSearch
 
 lightgbm = pytest.importorskip("lightgbm")
 xgboost = pytest.importorskip("xgboost")

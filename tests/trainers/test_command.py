@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from mixtree.data.synthetic import synthetic
+from mixtree.engine.study import run
 from mixtree.errors import InputError, TrainingError
 from mixtree.partition import PARTITIONS
-from mixtree.search import TreeSearch
-from mixtree.study import run
 from mixtree.testing import check_trainer
 from mixtree.trainer import Job
 from mixtree.trainers.command import CommandTrainer
+from mixtree.tree_search import TreeSearch
 
 EVEN = np.array([0.5, 0.5])
 PYTHON = shlex.quote(sys.executable)
@@ -251,8 +251,8 @@ def test_a_time_out_ends_the_program_and_its_children(tmp_path):
 STUDY = """
 import sys
 from mixtree.partition import PARTITIONS
-from mixtree.search import TreeSearch
-from mixtree.study import run
+from mixtree.tree_search import TreeSearch
+from mixtree.engine.study import run
 from mixtree.trainers.command import CommandTrainer
 
 if __name__ == "__main__":

@@ -14,15 +14,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, csr_matrix
 
+from mixtree._native import mlp_native
+from mixtree._native.mlp_native import NativeKernel
+from mixtree._native.mlp_numpy import ACTIVATIONS, LOSSES, MOMENTS, Network, NumpyKernel, Table
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, InputError
 from mixtree.simplex import uniform_mixture
 from mixtree.testing import check_trainer
 from mixtree.trainer import Job, Trainer
-from mixtree.trainers import mlp_native
 from mixtree.trainers.mlp import MlpState, MlpTrainer, TheoryStep
-from mixtree.trainers.mlp_native import NativeKernel
-from mixtree.trainers.mlp_numpy import ACTIVATIONS, LOSSES, MOMENTS, Network, NumpyKernel, Table
 from mixtree.trainers.reference import ReferenceTrainer
 
 needs_native = pytest.mark.skipif(not mlp_native.available(), reason="built without the compiled kernel")

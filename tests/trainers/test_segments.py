@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mixtree.baselines import Chain, Stage
 from mixtree.data.sources import Sources
 from mixtree.data.synthetic import synthetic
+from mixtree.engine.study import run
+from mixtree.policies.fixed import Chain, Stage
 from mixtree.search import SEGMENTS, Trial, in_segments
-from mixtree.study import run
 from mixtree.trainers.mlp import MlpTrainer, TheoryStep
 from mixtree.trainers.reference import ReferenceTrainer
 
@@ -27,7 +27,7 @@ def sources() -> Sources:
 
 def _torch(sources: Sources, engine: Any, *, dropout: float = 0.0, **options: Any) -> Any:
     torch = pytest.importorskip("torch")
-    from mixtree.trainers.torch import TorchTrainer
+    from mixtree.trainers.torch.trainer import TorchTrainer
 
     def module() -> Any:
         layers = [torch.nn.Linear(sources.features, 8), torch.nn.ReLU(), torch.nn.Dropout(dropout)]

@@ -18,14 +18,14 @@ from sklearn.preprocessing import StandardScaler
 
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.synthetic import synthetic
+from mixtree.engine.study import run
 from mixtree.errors import DataError, InputError, TrainingError
 from mixtree.partition import PARTITIONS
-from mixtree.search import TreeSearch
-from mixtree.study import run
 from mixtree.testing import check_trainer
 from mixtree.trainer import Job
 from mixtree.trainers.reference import ReferenceTrainer
 from mixtree.trainers.sklearn import PartialFitTrainer
+from mixtree.tree_search import TreeSearch
 
 EVEN = np.array([0.5, 0.5])
 

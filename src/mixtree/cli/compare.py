@@ -28,7 +28,7 @@ from mixtree.errors import InputError
 
 if TYPE_CHECKING:
     from mixtree.data.sources import Sources
-    from mixtree.fitting import FitOptions
+    from mixtree.fitting.pipeline import FitOptions
 
 _ALONE = 10
 """Sources that are tried alone unless told."""
@@ -90,10 +90,10 @@ def compare(tables: list[Path], values: Values) -> None:
     from mixtree.data.sources import Problem
     from mixtree.experiments.comparison import Rules, paired, summarise
     from mixtree.experiments.comparison import compare as run_all
-    from mixtree.fitting import make_objective, make_setting, metric_of, prepare
+    from mixtree.fitting.pipeline import make_objective, make_setting, metric_of, prepare
     from mixtree.listeners.progress import ComparisonProgress
     from mixtree.metrics import class_names
-    from mixtree.models import make_trainer
+    from mixtree.trainers.registry import make_trainer
     from mixtree.verdict import holdout
 
     tables, values = with_config(tables, values, FLAGS)
@@ -265,7 +265,7 @@ def _alone(sources: Sources) -> list[str]:
 
 def _for_some(options: FitOptions, algorithms: list[str]) -> list[str]:
     """Which algorithms keep to options that not all know; an error where none does and one has to."""
-    from mixtree.algorithms import MIXMATCH, options_of
+    from mixtree.policies.registry import MIXMATCH, options_of
 
     known = frozenset[str]().union(*(options_of(name) for name in ("auto", *MIXMATCH)))
     asked: dict[tuple[str, ...], list[str]] = {}
@@ -294,7 +294,7 @@ def _as_json(
     runs: list[Any], summaries: list[Any], chosen: Any, against: dict[str, Any], first: str
 ) -> dict[str, Any]:
     from mixtree.experiments.output import plain
-    from mixtree.verdict.words import against_row, against_words
+    from mixtree.verdict.sentences import against_row, against_words
 
     keys = ("algorithm", "repeat", "val_score", "test_score", "mixture", "spent", "lr_scale", "finished")
     return {
@@ -404,7 +404,7 @@ def _print_against(
 
 def _against_words(name: str, difference: Any | None) -> str:
     """A comparison in words; without a difference the other model diverged."""
-    from mixtree.verdict.words import against_words, p_words
+    from mixtree.verdict.sentences import against_words, p_words
 
     if difference is None:
         return f"not comparable with {name}, which diverged"

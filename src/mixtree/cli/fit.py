@@ -34,7 +34,7 @@ from mixtree.errors import DataError, InputError
 if TYPE_CHECKING:
     from mixtree.data.labelscale import LabelScale
     from mixtree.data.tables import TableData, TableSpec
-    from mixtree.fitting import FitOptions, Prepared
+    from mixtree.fitting.pipeline import FitOptions, Prepared
     from mixtree.metrics import Metric
 
 FLAGS = (*DATA, *FITTING, *JUDGING, *PLACE, *OUTPUT, VERBOSE)
@@ -111,7 +111,7 @@ def _folder(given: Path, storage: str, recorded: Path, study: str) -> Path:
 
     A study's file may hold studies that began in other folders (--storage): they go on there.
     """
-    from mixtree.modelfolder import read_about
+    from mixtree.fitting.model_folder import read_about
 
     if given.is_dir() and not (given / "study.db").exists():  # its model names the study's file
         return given
@@ -149,12 +149,12 @@ def _fit_data(
 ) -> None:
     from rich.console import Console
 
-    from mixtree.fitting import metric_of, prepare
-    from mixtree.judging import judged
+    from mixtree.engine.study import run
+    from mixtree.fitting.pipeline import metric_of, prepare
     from mixtree.listeners.progress import StudyProgress
-    from mixtree.references import TimeLimit
     from mixtree.storage.sql import open_storage
-    from mixtree.study import run
+    from mixtree.verdict.judge import judged
+    from mixtree.verdict.references import TimeLimit
 
     given, classes = fit_options(values, init=arrays), data.problem_sources.classes
     data, options, scale = scaled(data, given, scale_of(values))
@@ -225,7 +225,7 @@ def read(tables: list[Path], values: Values) -> tuple[Any, TableData]:
     spec, seed = table_spec(tables, values), values.get("seed", 0)
     if "init" not in values:
         return None, load_tables(spec, seed=seed)
-    from mixtree.modelfolder import read_about, read_preprocessor, read_weights
+    from mixtree.fitting.model_folder import read_about, read_preprocessor, read_weights
 
     folder = Path(values["init"])
     about = read_about(folder)
@@ -242,7 +242,7 @@ def scale_of(values: Values) -> LabelScale | None:
     if "init" not in values:
         return None
     from mixtree.data.labelscale import LabelScale
-    from mixtree.modelfolder import read_about
+    from mixtree.fitting.model_folder import read_about
 
     return LabelScale(*read_about(Path(values["init"])).get("label_scale", (0.0, 1.0)))
 
@@ -251,7 +251,7 @@ def scaled(
     data: TableData, options: FitOptions, scale: LabelScale | None = None
 ) -> tuple[TableData, FitOptions, LabelScale]:
     """The data and the options as ``fitting.scaled`` has them, the test rows too."""
-    from mixtree import fitting
+    from mixtree.fitting import pipeline as fitting
 
     sources, options, scale = fitting.scaled(data.problem_sources, options, scale)
     test = None if data.test is None else scale.rows(data.test)
@@ -305,7 +305,7 @@ def table_spec(tables: list[Path], values: Values) -> TableSpec:
 
 def fit_options(values: Values, *, init: Any = None) -> FitOptions:
     """The options that the flags name."""
-    from mixtree.fitting import FitOptions
+    from mixtree.fitting.pipeline import FitOptions
 
     names = (
         "metric",

@@ -10,7 +10,7 @@ from mixtree.errors import InputError
 
 def check_output(file: Path) -> None:
     """An error where a file would replace a study, or a part of a model."""
-    from mixtree.modelfolder import FILES, has_model
+    from mixtree.fitting.model_folder import FILES, has_model
 
     place = file.resolve()
     studies = [place.with_name(re.sub(r"(-wal|-shm|-journal|\.\d+\.lock)$", "", place.name))]

@@ -17,8 +17,8 @@ from mixtree.errors import InputError, StorageError
 if TYPE_CHECKING:
     from mixtree.data.labelscale import LabelScale
     from mixtree.data.tables import TableData
-    from mixtree.fitting import Prepared
-    from mixtree.study import Result
+    from mixtree.engine.study import Result
+    from mixtree.fitting.pipeline import Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Place:
     def check_model(self, *, resuming: bool) -> None:
         """An error where a model of another study, which may be the better one, or another's file would be
         replaced."""
-        from mixtree.modelfolder import check_own, read_about
+        from mixtree.fitting.model_folder import check_own, read_about
 
         try:
             about = read_about(self.out)
@@ -161,9 +161,9 @@ def write(
     scale: LabelScale,
 ) -> dict[str, Any]:
     """Write the model folder; what was written about the model."""
-    from mixtree.fingerprint import data_fingerprint
-    from mixtree.modelfolder import write_model
-    from mixtree.scoring import untouched
+    from mixtree.data.fingerprint import data_fingerprint
+    from mixtree.fitting.model_folder import write_model
+    from mixtree.verdict.scoring import untouched
 
     place.check_model(resuming=True)  # another study may have ended here meanwhile
     trainer: Any = prepared.trainer
@@ -217,7 +217,7 @@ def write(
 
 def _certificate(place: Place) -> str | None:
     """How much better an untried mixture could be, in words; only a tree search knows."""
-    from mixtree.certificate import certificate_of
+    from mixtree.planning.certificate import certificate_of
 
     with closing(open_existing(place.storage)) as storage:
         found = certificate_of(storage, storage.load(place.study))

@@ -17,7 +17,7 @@ from mixtree.cli.options import DATA, FITTING, OUTPUT, Flag, Values, command, se
 from mixtree.errors import InputError
 
 if TYPE_CHECKING:
-    from mixtree.plan import Plan, Purchase
+    from mixtree.planning.budget import Plan, Purchase
 
 _SHARED = ("budget", "steps", "batch_size", "lr", "unit", "min", "max", "class_weight", "model", "seed")
 OWN = (
@@ -56,7 +56,7 @@ class _Question:
     options: dict[str, Any]
 
     def answer(self) -> Plan:
-        from mixtree.plan import plan as make_plan
+        from mixtree.planning.budget import plan as make_plan
 
         return make_plan(self.sources, self.budget, **self.options)
 
@@ -90,10 +90,10 @@ def _from_tables(tables: list[Path], values: Values) -> _Question:
 
     from mixtree.cli.reports import print_warnings
     from mixtree.data.tables import load_tables
-    from mixtree.fitting import choose, make_setting
-    from mixtree.models import ModelOptions, make_trainer
-    from mixtree.pace import measure
-    from mixtree.plan import budget_for, theory_demand
+    from mixtree.fitting.pipeline import choose, make_setting
+    from mixtree.planning.budget import budget_for, theory_demand
+    from mixtree.planning.timing import measure
+    from mixtree.trainers.registry import ModelOptions, make_trainer
 
     limit, commit = seconds(values.get("time")), values.get("commit", 0.5)
     if not 0 <= commit < 1:

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from mixtree.cli.outputs import check_output
+from mixtree.data.files import write_file
 from mixtree.errors import InputError
-from mixtree.files import write_file
 
 
 def add_to(app: typer.Typer) -> None:
@@ -37,7 +37,7 @@ def predict(
 
     from mixtree.data.drift import unlike
     from mixtree.data.tables import read_table
-    from mixtree.modelfolder import load_model
+    from mixtree.fitting.model_folder import load_model
 
     _check_output(output, table)
     loaded = load_model(model)

@@ -92,7 +92,7 @@ The folder predicts on any machine with mixtree, without the training data; noth
 A second study in the same folder (`--study NAME`) is kept beside the first; the model is that of the last.
 `mixtree export model --format onnx -o model.onnx` writes a `mlp` or `linear` model as an ONNX graph (`pip
 install 'mixtree[onnx]'`). The graph takes the preprocessed features, float32, in the order that its metadata
-`features` lists; `mixtree.modelfolder.load_model("model").preprocessor.transform(table)` makes them.
+`features` lists; `mixtree.fitting.model_folder.load_model("model").preprocessor.transform(table)` makes them.
 
 ## The mixture for other trainers
 
@@ -106,8 +106,9 @@ install 'mixtree[onnx]'`). The graph takes the preprocessed features, float32, i
 | `sampler` | the weight of one row of each source, for torch's `WeightedRandomSampler` |
 
 `huggingface` needs `datasets` 4 or newer. `axolotl` and `sampler` need the number of rows of every source,
-which a study knows unless its trainer has no rows of its own; `mixtree.export.export_mixture(weights, form,
-sizes={…})` takes them in Python. Sources of weight 0 are left out of all but `json` and `sampler`.
+which a study knows unless its trainer has no rows of its own; in Python
+`mixtree.export.mixture.export_mixture(weights, form, sizes={…})` takes them. Sources of weight 0 are left out
+of all but `json` and `sampler`.
 """
 
 

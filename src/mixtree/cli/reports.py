@@ -11,8 +11,8 @@ from rich.markup import escape
 
 if TYPE_CHECKING:
     from mixtree.data.tables import TableData
-    from mixtree.fitting import Prepared
-    from mixtree.study import Result
+    from mixtree.engine.study import Result
+    from mixtree.fitting.pipeline import Prepared
 
 
 _LISTED = 8
@@ -148,7 +148,7 @@ def four_digits(value: float | None) -> str:
 
 def print_answer(console: Any, verdict: Mapping[str, Any]) -> None:
     """The verdict's three lines."""
-    from mixtree.verdict.words import three_lines
+    from mixtree.verdict.sentences import three_lines
 
     for line in three_lines(verdict):
         console.print(line, style="bold", highlight=False, markup=False, soft_wrap=True)
@@ -158,7 +158,7 @@ def print_comparisons(console: Any, verdict: Mapping[str, Any]) -> None:
     """A table, where the model was compared with several others: the answer has the first."""
     from rich.table import Table
 
-    from mixtree.verdict.words import difference_heading, table_row
+    from mixtree.verdict.sentences import difference_heading, table_row
 
     if len(verdict["against"]) < 2:
         return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mixtree.cli.outputs import check_output
-from mixtree.files import unsettled, write_file
+from mixtree.data.files import unsettled, write_file
 
 if TYPE_CHECKING:
     from mixtree.storage.base import StudyRecord
@@ -58,7 +58,7 @@ def _study_file(place: Path) -> Path:
     if not place.is_dir() or (file.exists() and not unsettled(place)):
         return file
     from mixtree.errors import InputError
-    from mixtree.modelfolder import has_model, read_about
+    from mixtree.fitting.model_folder import has_model, read_about
 
     if not has_model(place) or file.exists():
         return file
@@ -127,7 +127,6 @@ def show(
     from rich.console import Console
     from rich.markup import escape
 
-    from mixtree.certificate import certificate_of
     from mixtree.cli.reports import (
         four_digits,
         mixture_words,
@@ -136,7 +135,8 @@ def show(
         print_notes,
         print_warnings,
     )
-    from mixtree.study import VERDICT, named, stored_verdict
+    from mixtree.engine.study import VERDICT, named, stored_verdict
+    from mixtree.planning.certificate import certificate_of
 
     with closing(open_existing(url)) as storage:
         record = pick(storage, study)
@@ -202,7 +202,7 @@ def show(
 
 def _at_odds(url: str, record: StudyRecord) -> str | None:
     """Whether the model in the folder is not the one of this study and its data, in words."""
-    from mixtree.modelfolder import has_model, read_about
+    from mixtree.fitting.model_folder import has_model, read_about
     from mixtree.storage.sql import database_file
 
     given = Path(database_file(url))
@@ -238,7 +238,7 @@ def export(
 ) -> None:
     """Print the mixture a study found in a form that other trainers read, or write its model as ONNX."""
     from mixtree.errors import InputError
-    from mixtree.export import export_mixture
+    from mixtree.export.mixture import export_mixture
 
     if output is not None and (output.is_dir() or not output.parent.is_dir()):
         raise InputError(f"cannot write {output}: name a file in a folder that exists")
@@ -260,7 +260,7 @@ def export(
 
 def _export_onnx(folder: Path, output: Path | None) -> None:
     from mixtree.errors import InputError
-    from mixtree.onnx import to_onnx
+    from mixtree.export.onnx import to_onnx
 
     if output is None:
         raise InputError("an ONNX model is a file: say where it shall go (-o model.onnx)")
@@ -297,7 +297,7 @@ def copy(
 
 def summary(storage: SqlStorage, record: StudyRecord) -> dict[str, Any]:
     """What is known of a study, as plain data."""
-    from mixtree.study import reported
+    from mixtree.engine.study import reported
 
     tree = _tree(storage, record)
     best = tree.get(record.best) if record.best is not None else None
@@ -319,7 +319,7 @@ def summary(storage: SqlStorage, record: StudyRecord) -> dict[str, Any]:
 
 
 def _tree(storage: SqlStorage, record: StudyRecord) -> Tree:
-    from mixtree.study import stored_tree
+    from mixtree.engine.study import stored_tree
 
     return stored_tree(storage, record.name)
 
@@ -327,7 +327,7 @@ def _tree(storage: SqlStorage, record: StudyRecord) -> Tree:
 def _print_tree(console: Any, record: StudyRecord, tree: Tree) -> None:
     """A line for every node, below its parent and further in; the chosen one has an arrow."""
     from mixtree.cli.reports import four_digits, mixture_words
-    from mixtree.study import named
+    from mixtree.engine.study import named
 
     for path in sorted(tree):
         node = tree[path]
@@ -345,8 +345,8 @@ def _print_nodes(console: Any, record: StudyRecord, tree: Tree, most: int = 10) 
     from rich.table import Table
 
     from mixtree.cli.reports import four_digits, mixture_words
-    from mixtree.policies import TARGET_PHASES
-    from mixtree.study import named
+    from mixtree.engine.study import named
+    from mixtree.policies.auto import TARGET_PHASES
 
     # Trained on validation rows, a model looks better on them than it is: those are no candidates here.
     fair = [node for node in tree.values() if node.phase not in TARGET_PHASES]

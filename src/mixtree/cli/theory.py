@@ -122,7 +122,7 @@ def _from_tables(tables: list[Path], values: Values) -> dict[str, Constants]:
 
     from mixtree.cli.reports import print_warnings
     from mixtree.data.tables import load_tables
-    from mixtree.plan import theory_constants
+    from mixtree.planning.budget import theory_constants
 
     seed = values.get("seed", 0)
     data = load_tables(table_spec(tables, values), seed=seed)

@@ -22,10 +22,10 @@ from scipy.sparse import csr_array, hstack
 
 from mixtree.data.columns import ROW_NUMBERS, Column, Rules, counts_rows, inspect, levels_as_codes, values_of
 from mixtree.data.dates import date_parts
+from mixtree.data.files import write_file
 from mixtree.data.frames import as_frame
 from mixtree.data.readers import names, pick
 from mixtree.errors import DataError, InputError
-from mixtree.files import write_file
 
 FILE = "preprocessing.json"
 """The file that a preprocessor is saved in, within a model's folder."""

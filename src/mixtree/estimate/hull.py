@@ -9,7 +9,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from mixtree import compiled
+from mixtree._native import compiled
+from mixtree._native.threads import one_thread
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import InputError
 from mixtree.estimate.moments import THIN, Prepared, Target, normal, prepare
@@ -23,7 +24,6 @@ from mixtree.estimate.solve import (
     root_of_inverse,
 )
 from mixtree.simplex import Mixture
-from mixtree.threads import one_thread
 
 _POWER = 0.8  # with which a target worth knowing about must be found before "inside" is said
 _SHARE = 0.5  # of such a target's rows that come from where no source is

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from mixtree._native.threads import one_thread
 from mixtree.data.sources import Rows, Sources
 from mixtree.estimate.moments import Prepared, Target, prepare
 from mixtree.estimate.solve import Equations, Estimate, Floats, as_estimate, solve
-from mixtree.threads import one_thread
 
 _ROOM = 12_000_000  # numbers that are worth keeping until the verdict: 96 MB
 

@@ -13,16 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from mixtree.algorithms import make_search, training_sources
 from mixtree.data.sources import Problem
+from mixtree.engine.study import load, run
 from mixtree.errors import InputError, MissingExtraError, TrainingError
 from mixtree.experiments.comparison import Rules
 from mixtree.experiments.parallel import Crew
 from mixtree.experiments.tasks import CONFIRM_SEEDS, DESIGN_SEEDS, UNDERTRAINED_SEEDS, Half, Task, tasks
+from mixtree.policies.registry import make_search, training_sources
 from mixtree.seeds import derive_seed
 from mixtree.storage.base import Storage
 from mixtree.storage.sql import open_storage
-from mixtree.study import load, run
 
 BASELINES = ("uniform+decay", "pooled+decay", "validation", "fine-tune")
 SEARCHES = ("mixmatch-ch", "mixmatch-dp", "mixmatch-bisect", "mixmatch-ch+commit", "mixmatch-bisect+commit")

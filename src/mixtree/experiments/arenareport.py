@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mixtree.data.files import write_csv, write_file
 from mixtree.experiments.arena import (
     BASELINES,
     PLENTY,
@@ -24,7 +25,6 @@ from mixtree.experiments.choices import PAIRS as CHOICE_PAIRS
 from mixtree.experiments.choices import summary
 from mixtree.experiments.ideas import PAIRS as IDEA_PAIRS
 from mixtree.experiments.tasks import Task
-from mixtree.files import write_csv, write_file
 
 Rows = list[list[str]]
 

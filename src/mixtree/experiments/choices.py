@@ -11,16 +11,16 @@ from zlib import crc32
 
 import numpy as np
 
-from mixtree.algorithms import make_search, training_sources
+from mixtree.data.files import write_file
+from mixtree.engine.study import run
 from mixtree.errors import TrainingError
 from mixtree.experiments.arena import paired, seeds_of, task_named
 from mixtree.experiments.comparison import Rules
 from mixtree.experiments.parallel import Crew
 from mixtree.experiments.tasks import Task
-from mixtree.files import write_file
-from mixtree.policies import AutoOptions
+from mixtree.policies.auto import AutoOptions
+from mixtree.policies.registry import make_search, training_sources
 from mixtree.seeds import derive_seed
-from mixtree.study import run
 
 AS_IT_IS = "as it is"
 NEVER = "never on the target's rows"

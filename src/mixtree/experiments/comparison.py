@@ -12,23 +12,23 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from mixtree.algorithms import Setting, make_search, options_of, training_sources
 from mixtree.data.copies import row_numbers
 from mixtree.data.sources import Problem, Rows
+from mixtree.engine.loop import FINISHED, Objective
+from mixtree.engine.study import Result, run
 from mixtree.errors import TrainingError
 from mixtree.events import Listener
-from mixtree.loop import FINISHED, Objective
 from mixtree.metrics import Metric, check_metric
-from mixtree.policies import AutoOptions
-from mixtree.retries import AtRate, blew_up, smaller_rates
-from mixtree.scoring import untouched
+from mixtree.policies.auto import AutoOptions
+from mixtree.policies.early_stop import stop_early
+from mixtree.policies.registry import Setting, make_search, options_of, training_sources
+from mixtree.policies.retries import AtRate, blew_up, smaller_rates
 from mixtree.search import Search
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Mixture
-from mixtree.stopping import stop_early
-from mixtree.study import Result, run
 from mixtree.trainer import Trainer
 from mixtree.verdict import Difference, Repeat, corrected, repeated_difference
+from mixtree.verdict.scoring import untouched
 
 DIVERGED = "diverged"
 """What steps were spent on that diverged, beyond the budget, before smaller ones."""

@@ -8,6 +8,7 @@ from itertools import groupby
 from math import isfinite
 from pathlib import Path
 
+from mixtree.data.files import write_file
 from mixtree.experiments.claims import CONFIDENCE, LEAST_PAIRS
 from mixtree.experiments.figures import panels
 from mixtree.experiments.report import (
@@ -23,7 +24,6 @@ from mixtree.experiments.report import (
 from mixtree.experiments.specs import Experiment, SettingName
 from mixtree.experiments.tuning import FACTOR, MOST_STEP_SIZES, STEP_SIZES, TRIALS, TUNING_SPLITS, Sweep
 from mixtree.experiments.why import why
-from mixtree.files import write_file
 
 _LITTLE = 0.02
 """A training loss that is less than this share below a constant's is no better than it."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mixtree.data.files import write_figure
 from mixtree.experiments.reproduce import Scored
 from mixtree.experiments.specs import Experiment
-from mixtree.files import write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

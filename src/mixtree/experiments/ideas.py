@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from mixtree.algorithms import make_search, training_sources
 from mixtree.data.sources import Problem
+from mixtree.engine.study import run
 from mixtree.errors import TrainingError
 from mixtree.experiments.arena import task_named
 from mixtree.experiments.choices import Rows
 from mixtree.experiments.comparison import Rules
 from mixtree.experiments.tasks import Task
+from mixtree.policies.registry import make_search, training_sources
 from mixtree.seeds import derive_seed
 from mixtree.storage.sql import open_storage
-from mixtree.study import run
 
 FILE = "ideas.json"
 

@@ -9,8 +9,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from mixtree.data.files import write_csv, write_figure, write_file
 from mixtree.experiments.comparison import Run, Summary
-from mixtree.files import write_csv, write_figure, write_file
 
 
 def write_comparison(

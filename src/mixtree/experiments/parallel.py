@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from mixtree._native.threads import one_thread
 from mixtree.errors import InputError, TrainingError
 from mixtree.metrics import AbsentClassWarning
-from mixtree.threads import one_thread
 
 Answer = TypeVar("Answer")
 

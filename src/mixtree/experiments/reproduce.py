@@ -16,23 +16,23 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from mixtree.algorithms import make_search, training_sources
-from mixtree.baselines import fixed
+from mixtree.data.fingerprint import data_fingerprint
 from mixtree.data.sources import TARGET, Problem, Rows, Sources
+from mixtree.engine.study import Result, load, run
 from mixtree.errors import TrainingError
+from mixtree.estimate.covariates import mmd_mixture
 from mixtree.experiments.comparison import Rules, Run
 from mixtree.experiments.parallel import Crew, quietly
 from mixtree.experiments.specs import Experiment, SettingName
-from mixtree.fingerprint import data_fingerprint
-from mixtree.fitting import MetricObjective
-from mixtree.matching import mmd_mixture
+from mixtree.fitting.pipeline import MetricObjective
+from mixtree.policies.fixed import fixed
+from mixtree.policies.registry import make_search, training_sources
 from mixtree.search import Search
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Mixture
 from mixtree.storage.base import Storage
 from mixtree.storage.memory import MemoryStorage
 from mixtree.storage.sql import open_storage
-from mixtree.study import Result, load, run
 from mixtree.trainer import Evaluation, Job
 from mixtree.trainers.mlp import MlpState, MlpTrainer
 

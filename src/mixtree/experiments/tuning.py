@@ -17,14 +17,14 @@ from zlib import crc32
 
 import numpy as np
 
-from mixtree.algorithms import MIXMATCH
 from mixtree.bounds import default_rho
+from mixtree.data.files import write_file
 from mixtree.data.sources import Problem, Rows
 from mixtree.errors import MissingExtraError
 from mixtree.experiments.parallel import Crew, quietly
 from mixtree.experiments.reproduce import Recipe, run_once, spread
 from mixtree.experiments.specs import Experiment, SettingName
-from mixtree.files import write_file
+from mixtree.policies.registry import MIXMATCH
 
 FIRST_SEED = 1000
 """Reported repeats count from 0; the splits for choosing settings from here."""

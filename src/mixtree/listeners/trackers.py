@@ -328,7 +328,7 @@ class MLflowListener(Tracker):
             raise StorageError(f"MLflow refused: {error}") from error
 
 
-_STUDY = "mixtree.study"
+_STUDY = "mixtree.engine.study"
 _MOST_AT_ONCE = 1000
 """Metrics that MLflow takes in one batch."""
 

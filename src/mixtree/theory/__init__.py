@@ -1,7 +1,7 @@
 """The theory as a calculator: every constant and bound of the paper, its misprints corrected.
 
 What the numbers say is nearly always that no real budget is enough; they are a diagnostic, never a default.
-Functions that estimate the constants of a data set live in ``mixtree.constants``.
+Functions that estimate the constants of a data set live in ``mixtree.planning.constants``.
 """
 
 from __future__ import annotations

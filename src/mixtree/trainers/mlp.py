@@ -26,14 +26,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, vstack
 
-from mixtree.data.sampling import Cursor, Sampler
-from mixtree.data.sources import TARGET, Sources
-from mixtree.errors import DataError, InputError
-from mixtree.metrics import MAE, MAE_EXP, mean_and_error
-from mixtree.trainer import Evaluation, Job
-from mixtree.trainers import mlp_native
-from mixtree.trainers.evaluation import loss_evaluations
-from mixtree.trainers.mlp_numpy import (
+from mixtree._native import mlp_native
+from mixtree._native.mlp_numpy import (
     ACTIVATIONS,
     LOSSES,
     MOMENTS,
@@ -43,6 +37,12 @@ from mixtree.trainers.mlp_numpy import (
     NumpyKernel,
     Table,
 )
+from mixtree.data.sampling import Cursor, Sampler
+from mixtree.data.sources import TARGET, Sources
+from mixtree.errors import DataError, InputError
+from mixtree.metrics import MAE, MAE_EXP, mean_and_error
+from mixtree.trainer import Evaluation, Job
+from mixtree.trainers.evaluation import loss_evaluations
 from mixtree.trainers.rows import balanced_weights, draw
 
 ENGINES = ("auto", "native", "numpy")

@@ -13,10 +13,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from mixtree._native.threads import one_thread
 from mixtree.data.sampling import Cursor, Sampler
 from mixtree.data.sources import Sources
 from mixtree.errors import InputError
-from mixtree.threads import one_thread
 from mixtree.trainer import Evaluation, Job
 from mixtree.trainers.evaluation import loss_evaluations
 from mixtree.trainers.rows import draw

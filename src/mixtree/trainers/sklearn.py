@@ -41,12 +41,12 @@ from sklearn.linear_model import Perceptron, SGDClassifier, SGDRegressor
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline
 
+from mixtree._native.threads import one_thread
+from mixtree.data.identity import identity
 from mixtree.data.sampling import Cursor, Sampler
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, InputError, TrainingError
-from mixtree.identity import identity
 from mixtree.metrics import mean_and_error
-from mixtree.threads import one_thread
 from mixtree.trainer import Evaluation, Job
 from mixtree.trainers.evaluation import loss_evaluations
 from mixtree.trainers.fitted import frozen, restore, to_arrays

@@ -1,6 +1,14 @@
 """How sure, and compared with what: honest scores, comparisons, the mixture's uncertainty, in words."""
 
-from mixtree.verdict.intervals import (
+from mixtree.estimate.uncertainty import (
+    MixtureUncertainty,
+    Weight,
+    hull_words,
+    interchangeable,
+    mixture_uncertainty,
+    shapley,
+)
+from mixtree.stats.intervals import (
     Difference,
     Repeat,
     Role,
@@ -10,17 +18,9 @@ from mixtree.verdict.intervals import (
     paired_difference,
     repeated_difference,
 )
-from mixtree.verdict.luck import Outlook, climbs, expected_optimism, ladder, optimism, outlook
-from mixtree.verdict.mixture import (
-    MixtureUncertainty,
-    Weight,
-    hull_words,
-    interchangeable,
-    mixture_uncertainty,
-    shapley,
-)
-from mixtree.verdict.selection import CrossFit, cross_fitted, holdout, label_folds, out_of_fold
-from mixtree.verdict.words import (
+from mixtree.stats.selection import CrossFit, cross_fitted, holdout, label_folds, out_of_fold
+from mixtree.stats.selection_bias import Outlook, climbs, expected_optimism, ladder, optimism, outlook
+from mixtree.verdict.sentences import (
     Advice,
     Curve,
     Verdict,

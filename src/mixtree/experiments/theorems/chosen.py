@@ -16,19 +16,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from mixtree.constants import ConvexModel
 from mixtree.data.synthetic import synthetic
 from mixtree.experiments.theorems.findings import COLOURS, Finding, Section, figure, number, table
 from mixtree.experiments.theorems.regret import slope
 from mixtree.partition import bisect, simplex_root
+from mixtree.planning.constants import ConvexModel
 from mixtree.schedules import constant, geometric
-from mixtree.search import TreeSearch, Trial
+from mixtree.search import Trial
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Mixture
 from mixtree.theory import predicted_slope
 from mixtree.trainer import Evaluation, Job
 from mixtree.trainers.mlp import MlpState, MlpTrainer
 from mixtree.tree import Node
+from mixtree.tree_search import TreeSearch
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

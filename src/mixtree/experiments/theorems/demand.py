@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mixtree.constants import estimate_constants
 from mixtree.data.synthetic import synthetic
 from mixtree.experiments.theorems.findings import Finding, Section, figure, number, table
 from mixtree.experiments.theorems.sgd import two_points
+from mixtree.planning.constants import estimate_constants
 from mixtree.theory import Constants, Infeasible, optimum_spread, rho, steps_constant, steps_full
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from decimal import Decimal
 from math import isclose
 from pathlib import Path
 
-from mixtree.constants import Estimate, estimate_constants
+from mixtree._native.threads import one_thread
+from mixtree.data.files import write_figure, write_file
 from mixtree.data.synthetic import synthetic
 from mixtree.experiments.theorems import (
     cells,
@@ -21,8 +22,7 @@ from mixtree.experiments.theorems import (
     sgd,
 )
 from mixtree.experiments.theorems.findings import Section, number, table
-from mixtree.files import write_figure, write_file
-from mixtree.threads import one_thread
+from mixtree.planning.constants import Estimate, estimate_constants
 
 _COMMAND = "python -m mixtree.experiments.theorems --out docs"
 TOLERANCE = 0.05
@@ -43,7 +43,7 @@ is not:
     {_CHECK}
 
 `mixtree.theory` is the calculator: every constant and bound as a small function, its misprints corrected.
-`mixtree.constants` estimates the constants of a data set. They are a diagnostic, never a default.
+`mixtree.planning.constants` estimates the constants of a data set. They are a diagnostic, never a default.
 `mixtree theory` prints all of it, for constants that you give or for tables (the linear model): ν1, ρ, E,
 λ(h) and its regimes, h(Λ), the bound of the regret, and whether Λ pays for it; as JSON with `--json`:
 
@@ -247,7 +247,7 @@ def _constants(estimate: Estimate) -> str:
     ]
     return f"""## The constants of a data set
 
-`mixtree.constants.estimate_constants` gives every constant of an L2-regularised softmax or linear
+`mixtree.planning.constants.estimate_constants` gives every constant of an L2-regularised softmax or linear
 regression twice: *optimistic*, from sampled mixtures and never above the truth, and *sound*, proved and
 never below it. Both are about the rows that SGD draws, not about a population behind them. Here a
 synthetic problem with three sources, two classes, five features and l2 = 0.1:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from mixtree.constants import ConvexModel, Estimate, estimate_constants
 from mixtree.data.synthetic import synthetic
 from mixtree.experiments.theorems.findings import Finding, Section, figure, number, table
+from mixtree.planning.constants import ConvexModel, Estimate, estimate_constants
 from mixtree.theory import optimum_distance
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from decimal import Decimal
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from mixtree.constants import estimate_constants
 from mixtree.data.synthetic import synthetic
 from mixtree.experiments.theorems.findings import COLOURS, Finding, Section, figure, number, table
 from mixtree.experiments.theorems.sgd import two_points
+from mixtree.planning.constants import estimate_constants
 from mixtree.theory import Constants, Infeasible, NodeSteps, node_steps, optimum_spread, rho, steps_full
 from mixtree.theory._numbers import precise
 from mixtree.theory.sgd import SgdTerms, sgd_terms

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from mixtree.constants import ConvexModel, estimate_constants
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.experiments.theorems.findings import Finding, Section, figure, number, table
+from mixtree.planning.constants import ConvexModel, estimate_constants
 from mixtree.theory import Constants, optimum_spread, sgd_bound, step_shift
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""The mixture for other trainers, the model for other programs."""

@@ -1,0 +1,583 @@
+"""scikit-learn estimators: ``fit(X, y, source=…, X_val=…, y_val=…)``, then ``predict`` like any other."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.impute import SimpleImputer
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from mixtree.data.columns import refuse_row_numbers
+from mixtree.data.copies import without_copies
+from mixtree.data.frames import as_frame, is_missing
+from mixtree.data.preprocessing import Preprocessor
+from mixtree.data.sources import Rows, Sources, in_order
+from mixtree.engine.loop import FINISHED
+from mixtree.engine.study import opened, run
+from mixtree.errors import DataError, InputError
+from mixtree.fitting.pipeline import FitOptions, Prepared, metric_of, prepare, scaled
+from mixtree.metrics import Metric, class_names
+from mixtree.policies.registry import make_search, training_sources
+from mixtree.trainers.registry import Predictor, make_trainer
+from mixtree.tree import Tree
+from mixtree.verdict import no_verdict
+from mixtree.verdict.judge import judged
+from mixtree.verdict.references import TimeIsUp, TimeLimit
+
+
+class SourceRowsWarning(UserWarning):
+    """A cross-validation scores rows of the sources, and not of the target."""
+
+
+ONLY = "all"
+"""The name of the source when the user names none."""
+
+
+class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
+    """What the classifier and the regressor share."""
+
+    def __init__(
+        self,
+        estimator: Any = "mlp",
+        *,
+        policy: str | None = None,
+        metric: Any = None,
+        objective: str = "loss",
+        budget: int | None = None,
+        steps: int | None = None,
+        batch_size: int | None = None,
+        lr: float | None = None,
+        minimum: Mapping[str, float] | None = None,
+        maximum: Mapping[str, float] | None = None,
+        max_passes: float | None = None,
+        baselines: tuple[str, ...] = (),
+        holdout: float | None = None,
+        nested: bool = False,
+        reference: str = "uniform",
+        attribution: str | None = None,
+        stop_early: bool = False,
+        use_target_rows: str | None = None,
+        class_weight: Any = None,
+        validation_fraction: float = 0.2,
+        storage: Any = None,
+        study: str = "fit",
+        resume: bool = False,
+        workers: int = 1,
+        time_limit: float | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.estimator = estimator
+        self.policy = policy
+        self.metric = metric
+        self.objective = objective
+        self.budget = budget
+        self.steps = steps
+        self.batch_size = batch_size
+        self.lr = lr
+        self.minimum = minimum
+        self.maximum = maximum
+        self.max_passes = max_passes
+        self.baselines = baselines
+        self.holdout = holdout
+        self.nested = nested
+        self.reference = reference
+        self.attribution = attribution
+        self.stop_early = stop_early
+        self.use_target_rows = use_target_rows
+        self.class_weight = class_weight
+        self.validation_fraction = validation_fraction
+        self.storage = storage
+        self.study = study
+        self.resume = resume
+        self.workers = workers
+        self.time_limit = time_limit
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, *, source: Any = None, X_val: Any = None, y_val: Any = None) -> Self:
+        """Find the mixture and the model.
+
+        ``X`` and ``y`` are the rows of all sources, with ``source`` saying where each comes from; or ``X`` is
+        a dictionary ``{name: (X, y)}``. ``X_val`` and ``y_val`` are the target's rows; without them a part of
+        the rows (``validation_fraction``) is set aside. Without ``source`` there is one source.
+        """
+        in_order = source is None  # a dictionary has an order; a column's sources are taken by name
+        X, y, source = _joined(X, y, source)
+        if y is None:
+            raise ValueError("This estimator requires y to be passed, but the target y is None.")
+        seed = self._seed()
+        X, labels = self._read(X, y)
+        if source is not None:
+            _refuse_missing(source, "source", "say where each row comes from")
+        if (source is not None or X_val is not None) and _in_cross_validation():
+            warnings.warn(_SOURCE_ROWS, SourceRowsWarning, stacklevel=2)
+        groups = np.full(len(labels), ONLY) if source is None else np.asarray(source).astype(str)
+        if groups.shape != (len(labels),):
+            raise DataError(
+                f"source must name one source per row: {len(labels)} rows, got shape {groups.shape}"
+            )
+        self._constant = self._single_label(labels)
+        if self._constant is not None:
+            return self._fit_constant()
+        if X_val is None and y_val is not None:
+            raise DataError("y_val needs its features: give X_val too")
+        if X_val is None:
+            train, held = self._split(labels, seed)
+            validation = (_rows(X, held), labels[held])
+            X, labels, groups = _rows(X, train), labels[train], groups[train]
+        else:
+            if y_val is None:
+                raise DataError("X_val needs its labels: give y_val too")
+            _refuse_missing(y_val, "y_val", "leave those rows out")
+            validation = (self._read_more(X_val), self._encode(_one_column(y_val)))
+        self._fit_scaling(X)
+        names = dict.fromkeys(groups.tolist())
+        sources = self._sources(X, labels, groups, validation, tuple(names if in_order else sorted(names)))
+        self._fit_sources(sources, seed, stand_in=X_val is None and source is not None)
+        return self
+
+    def _fit_sources(self, sources: Sources, seed: int, *, stand_in: bool) -> None:
+        options = FitOptions(
+            model=self.estimator,
+            policy=self.policy,
+            metric=self.metric,
+            objective=self.objective,  # type: ignore[arg-type]
+            budget=self.budget,
+            steps=self.steps,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            minimum=self.minimum or {},
+            maximum=self.maximum or {},
+            max_passes=self.max_passes,
+            seed=seed,
+            holdout=self.holdout,
+            nested=self.nested,
+            reference=self.reference,  # type: ignore[arg-type]
+            attribution=self.attribution,  # type: ignore[arg-type]
+            stop_early=self.stop_early,
+            use_target_rows=self.use_target_rows,  # type: ignore[arg-type]
+            class_weight=self._class_weights(),
+        )
+        sources, _, copies = without_copies(sources, None)
+        metric = metric_of(options, sources.classes)  # in the label's own units
+        sources, options, self._scale = scaled(sources, options)
+        with class_names(self._class_names()):
+            prepared = prepare(sources, options)  # warns of classes that the validation rows lack
+        baselines: Any = self.baselines
+        if isinstance(baselines, str):
+            raise InputError(f"baselines is a tuple of names; got the text {baselines!r}")
+        for name in self.baselines or ():  # one that nobody knows fails here, before any training
+            make_search(name, prepared.setting)
+        with class_names(self._class_names(), told=True):
+            self._run(prepared, metric, copies, stand_in=stand_in)
+
+    def _run(self, prepared: Prepared, metric: Metric, copies: tuple[str, ...], *, stand_in: bool) -> None:
+        seed, sources = prepared.options.seed, prepared.given
+        started = time.monotonic()
+        with opened(self.storage, kept=prepared.keep_predictions) as place:
+            result = run(
+                prepared.search,
+                prepared.trainer,
+                seed=seed,
+                storage=place,
+                study=self.study,
+                resume=self.resume,
+                objective=prepared.objective,
+                workers=self.workers,
+                time_limit=self.time_limit,
+                keep_predictions=prepared.keep_predictions,
+                data=prepared.given,
+            )
+            limit = TimeLimit.after(result, started, self.time_limit)
+            how: dict[str, Any] = {"metric": metric, "scale": self._scale, "storage": place}
+            result = judged(prepared, result, **how, limit=limit, warnings=copies)
+        trainer: Any = prepared.trainer
+        validation = prepared.sources.validation
+        self.mixture_ = result.weights
+        self.metric_ = metric.name
+        predictions = trainer.predict(result.state, validation.x)
+        self.best_score_ = float(prepared.chosen.metric(validation.y, predictions))
+        self.tree_ = result.tree
+        self.spent_ = result.spent
+        self.reason_ = result.reason
+        self.chosen_ = prepared.chosen.notes
+        self.history_ = [
+            {"spent": spent, "path": node.path, "value": node.value, "mixture": node.mixture.tolist()}
+            for spent, node in result.history
+        ]
+        self.baselines_ = {name: self._baseline(name, prepared, limit) for name in self.baselines or ()}
+        self.verdict_ = result.verdict
+        if stand_in and result.verdict is not None:
+            told = "no rows of a target were given (X_val, y_val): rows of the sources stand in for them"
+            self.verdict_ = replace(result.verdict, warnings=(*result.verdict.warnings, told))
+        # The model alone is kept: the training rows do not travel with the estimator.
+        self._sparse = hasattr(validation.x, "tocsr")
+        self._predictor = Predictor(self.estimator, trainer, result.state, sources)
+
+    def _baseline(self, name: str, prepared: Prepared, limit: TimeLimit | None) -> float:
+        """The validation score of a baseline at the same budget, outside the study's own.
+
+        NaN if the time limit leaves too little time for it.
+        """
+        sources, setting = prepared.sources, prepared.setting
+        try:
+            left = None if limit is None else limit.left(setting.budget)
+        except TimeIsUp:
+            return float("nan")
+        trainer: Any = make_trainer(
+            self.estimator,
+            training_sources(name, setting),
+            prepared.model,
+        )
+        result = run(make_search(name, setting), trainer, seed=prepared.options.seed, time_limit=left)
+        if result.reason != FINISHED:
+            return float("nan")
+        predictions = trainer.predict(result.state, sources.validation.x)
+        return float(prepared.chosen.metric(sources.validation.y, predictions))
+
+    # -- data ---------------------------------------------------------------------------------------------
+
+    def _read(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
+        """Checked features and encoded labels; tables are taken as they are."""
+        self._is_table = _is_table(X)
+        if getattr(X, "shape", ())[1:] == (1,):
+            refuse_row_numbers([X.to_numpy() if hasattr(X, "to_numpy") else X])
+        if self._is_table:
+            frame = as_frame(X)
+            self.n_features_in_ = len(frame.columns)
+            if hasattr(X, "columns"):
+                self.feature_names_in_ = np.array(frame.columns, dtype=object)
+            elif hasattr(self, "feature_names_in_"):
+                del self.feature_names_in_  # of an earlier fit
+            _refuse_missing(y, "y", "leave those rows out")
+            labels = np.asarray(y)
+            if len(labels) != len(frame):
+                raise DataError(f"X has {len(frame)} rows but y has {len(labels)}")
+            return frame, self._encode_labels(labels)
+        _refuse_text(X)
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            ensure_all_finite=_finite(X),
+            accept_sparse="csr",
+            dtype=np.float64,
+            ensure_min_samples=2,
+            multi_output=False,
+            y_numeric=isinstance(self, RegressorMixin),
+        )
+        return X, self._encode_labels(np.asarray(y))
+
+    def _read_more(self, X: Any) -> Any:
+        """Checked features of rows like those in fit."""
+        if self._is_table:
+            frame = as_frame(X)
+            if not hasattr(X, "columns") and len(frame.columns) != self.n_features_in_:
+                raise DataError(f"X has {len(frame.columns)} columns, but fit had {self.n_features_in_}")
+            return frame
+        _refuse_text(X)
+        return validate_data(
+            self,
+            X,
+            reset=False,
+            ensure_all_finite=_finite(X),
+            accept_sparse="csr",
+            dtype=np.float64,
+        )
+
+    def _fit_scaling(self, X: Any) -> None:
+        self._scaler: Any
+        if hasattr(X, "tocsr"):
+            self._scaler = StandardScaler(with_mean=False).fit(X)
+        elif self._is_table or _missing(X).any():
+            self._scaler = Preprocessor.fit(X)
+        else:  # later rows may lack values all the same
+            self._scaler = make_pipeline(SimpleImputer(strategy="median"), StandardScaler()).fit(X)
+
+    def _features(self, X: Any) -> Any:
+        return self._scaler.transform(X).astype(np.float32)
+
+    def _sources(
+        self,
+        X: Any,
+        labels: NDArray[Any],
+        groups: NDArray[Any],
+        validation: tuple[Any, NDArray[Any]],
+        names: tuple[str, ...],
+    ) -> Sources:
+        x = self._features(X)
+        held = Rows(self._features(validation[0]), validation[1])
+        parts = tuple(Rows(x[groups == name], labels[groups == name]) for name in names)
+        return Sources(names, parts, held, self._class_count())
+
+    def _split(self, labels: NDArray[Any], seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        rows = np.arange(len(labels))
+        counts = np.bincount(labels) if self._class_count() else np.array([2])
+        held = max(round(self.validation_fraction * len(rows)), self._class_count(), 1)
+        stratify = (
+            labels if self._class_count() and counts.min() >= 2 and held < len(rows) - len(counts) else None
+        )
+        if held >= len(rows):
+            raise DataError(
+                f"{len(rows)} rows are too few to set a part aside for validation: give X_val and y_val"
+            )
+        train, rest = train_test_split(rows, test_size=held, random_state=seed % 2**32, stratify=stratify)
+        return train, rest
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, int | np.integer):
+            return int(self.random_state)
+        random = self.random_state if hasattr(self.random_state, "randint") else np.random.RandomState()
+        return int(random.randint(2**31 - 1))
+
+    # -- what differs -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _encode_labels(self, y: NDArray[Any]) -> NDArray[Any]:
+        """Labels as numbers; remembers how."""
+
+    @abstractmethod
+    def _encode(self, y: NDArray[Any]) -> NDArray[Any]:
+        """Further labels as the same numbers."""
+
+    def _class_names(self) -> list[Any]:
+        return []
+
+    def _class_weights(self) -> Any:
+        """By the numbers of the classes; users name them as their labels are."""
+        if not isinstance(self.class_weight, Mapping):
+            return self.class_weight
+        names = self._class_names()
+        unknown = [label for label in self.class_weight if label not in names]
+        if unknown:
+            raise InputError(
+                f"class_weight: {unknown[0]!r} is no class; they are {', '.join(map(repr, names))}"
+            )
+        return {names.index(label): weight for label, weight in self.class_weight.items()}
+
+    def _class_count(self) -> int:
+        return len(self._class_names())
+
+    def _single_label(self, labels: NDArray[Any]) -> Any:
+        return None
+
+    def _fit_constant(self) -> Self:
+        raise AssertionError("only a classifier can have a single label")
+
+    def _scores(self, X: Any) -> NDArray[Any]:
+        check_is_fitted(self)
+        X = self._read_more(X)
+        if hasattr(X, "tocsr") and not self._sparse:
+            X = X.toarray()
+        return np.asarray(self._predictor.predict(self._features(X)), dtype=np.float64)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+class MixtureClassifier(ClassifierMixin, _MixtureEstimator):  # type: ignore[misc]
+    """A classifier trained on the mixture of sources that does best on the target's validation rows."""
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Probabilities of the classes in ``classes_``."""
+        check_is_fitted(self)
+        if self._constant is not None:
+            return np.ones((self._read_more(X).shape[0], 1))
+        chances = self._scores(X)
+        # Of 32 bits they add up to 1 to seven digits, which scikit-learn's metrics warn of.
+        return np.asarray(chances / chances.sum(axis=1, keepdims=True))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of every row."""
+        check_is_fitted(self)
+        found: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return found
+
+    def _encode_labels(self, y: NDArray[Any]) -> NDArray[Any]:
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        return labels.astype(np.int64)
+
+    def _encode(self, y: NDArray[Any]) -> NDArray[Any]:
+        unknown = sorted(set(np.unique(y).tolist()) - set(self.classes_.tolist()), key=str)
+        if unknown:
+            raise DataError(f"y_val has classes that no source has: {', '.join(map(repr, unknown))}")
+        return np.searchsorted(self.classes_, y).astype(np.int64)
+
+    def _class_names(self) -> list[Any]:
+        names: list[Any] = self.classes_.tolist()
+        return names
+
+    def _single_label(self, labels: NDArray[Any]) -> Any:
+        return self.classes_[0] if len(self.classes_) == 1 else None
+
+    def _fit_constant(self) -> Self:
+        """One class only: there is nothing to learn and nothing to search."""
+        self.mixture_, self.tree_, self.history_ = {}, Tree(), []
+        self.baselines_, self.best_score_ = {}, float("nan")
+        self.spent_, self.chosen_, self.metric_ = {}, (), "none"
+        self.reason_ = "there is one class only"
+        self.verdict_ = no_verdict(
+            "none",
+            "there is one class only: nothing was learnt, nothing can be scored",
+            next_step="add rows of another class",
+        )
+        return self
+
+
+class MixtureRegressor(RegressorMixin, _MixtureEstimator):  # type: ignore[misc]
+    """A regressor trained on the mixture of sources that does best on the target's validation rows."""
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """Predictions in the units of y."""
+        scores = self._scores(X)  # which sees that it was fitted
+        return np.asarray(self._scale.back(scores))
+
+    def _encode_labels(self, y: NDArray[Any]) -> NDArray[Any]:
+        return self._encode(y)
+
+    def _encode(self, y: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(y, dtype=np.float64)
+
+
+_SOURCE_ROWS = (
+    "this fit is a part of a cross-validation, whose held-out rows are rows of the sources, not of the "
+    "target: its scores do not say how well the target is predicted. Split the target's rows instead (fit "
+    "with some of them as X_val and y_val, score the others), or read verdict_ of one fit (nested=True "
+    "scores all of them)"
+)
+
+
+def _in_cross_validation() -> bool:
+    """Whether scikit-learn splits the rows that fit was given.
+
+    Nothing else says so: a clone may just as well be fitted by hand. Only this package's and scikit-learn's
+    functions are looked through: who calls fit in an estimator of their own knows what is split.
+    """
+    frame = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__")).split(".")[0] in _BETWEEN:
+        if frame.f_globals["__name__"] == "sklearn.model_selection._validation":
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+_BETWEEN = ("mixtree", "sklearn", "contextlib")
+
+
+def _is_table(X: Any) -> bool:
+    """What is read as a table, all else as an array of numbers.
+
+    Frames with missing values or a column that is no number, and arrays of objects some of which are text.
+    """
+    if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 2:
+        return any(isinstance(value, str) for value in X.flat)
+    if not hasattr(X, "columns") or not hasattr(X, "dtypes"):
+        return False
+    kinds = X.dtypes if isinstance(X.dtypes, list) else list(X.dtypes)
+    if not all(_is_number(kind) for kind in kinds):
+        return True
+    return len(X) > 0 and bool(_missing(np.asarray(X)).any())
+
+
+def _finite(X: Any) -> bool | str:
+    """What scikit-learn is to check: missing values of dense rows are imputed."""
+    return True if hasattr(X, "tocsr") else "allow-nan"
+
+
+def _refuse_text(X: Any) -> None:
+    if hasattr(X, "tocsr") or hasattr(X, "columns"):
+        return
+    array = np.asarray(X)
+    if array.dtype.kind not in "SU":
+        return
+    try:
+        array.astype(np.float64)
+    except ValueError as error:
+        raise DataError(
+            "X is an array of text, in which numbers and text cannot be told apart: give a DataFrame, or an"
+            " array of dtype object"
+        ) from error
+
+
+def _missing(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where values are missing: None, NaN, and what pandas has for it."""
+    if values.dtype.kind in "biuSU":
+        return np.zeros(values.shape, dtype=np.bool_)
+    if values.dtype.kind == "O":
+        return np.array([is_missing(each) for each in values.flat], dtype=np.bool_).reshape(values.shape)
+    return np.asarray(values != values)
+
+
+def _refuse_missing(values: Any, name: str, remedy: str) -> None:
+    # A list of text turns NaN into a word.
+    known = values if hasattr(values, "dtype") else np.array(list(values), dtype=object)
+    missing = int(_missing(np.asarray(known)).sum())
+    if missing:
+        raise DataError(f"{name} is missing in {missing} of {len(values)} rows: {remedy}")
+
+
+def _one_column(y: Any) -> NDArray[Any]:
+    """Labels as one row of values; a table of one column is no more than that."""
+    labels = np.asarray(y)
+    return labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+
+
+def _is_number(kind: Any) -> bool:
+    numeric = getattr(kind, "is_numeric", None)
+    if numeric is not None and callable(numeric):
+        return bool(numeric())
+    try:
+        return bool(np.issubdtype(np.dtype(kind), np.number) or np.dtype(kind) == np.bool_)
+    except TypeError:
+        return False
+
+
+def _joined(X: Any, y: Any, source: Any) -> tuple[Any, Any, Any]:
+    """A dictionary of sources as one table with the source of every row."""
+    if not isinstance(X, Mapping) or hasattr(X, "tocsr"):  # a DOK array is a mapping too
+        return X, y, source
+    if y is not None or source is not None:
+        raise InputError("give {name: (X, y)} alone, or X, y and source; not both")
+    names = np.concatenate([np.full(len(part[1]), name) for name, part in X.items()])
+    labels = np.concatenate([np.asarray(part[1]) for part in X.values()])
+    return _stack([part[0] for part in X.values()]), labels, names
+
+
+def _stack(parts: list[Any]) -> Any:
+    if hasattr(parts[0], "columns"):
+        import polars as pl
+
+        first, *others = (as_frame(part) for part in parts)
+        alike = [in_order(frame, first.columns, "a source", "the first one") for frame in others]
+        return pl.concat([first, *alike], how="vertical_relaxed")
+    if any(hasattr(part, "tocsr") for part in parts):
+        from scipy import sparse
+
+        return sparse.vstack(parts, format="csr")
+    return np.concatenate([np.asarray(part) for part in parts])
+
+
+def _rows(X: Any, index: NDArray[Any]) -> Any:
+    if X is None:
+        return None
+    if hasattr(X, "iloc"):
+        return X.iloc[index]
+    if isinstance(X, list):
+        return [X[place] for place in index]
+    return X[index]

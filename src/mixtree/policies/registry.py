@@ -1,0 +1,243 @@
+"""Algorithms by the ids that every comparison knows: ``mixmatch-bisect+commit``, ``uniform+decay`` …"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mixtree.data.folds import FOLDS, with_folds
+from mixtree.data.sources import Sources
+from mixtree.errors import InputError
+from mixtree.estimate.covariates import importance_weighted, mmd_mixture
+from mixtree.metrics import Metric
+from mixtree.partition import PARTITIONS
+from mixtree.policies import fixed as baselines
+from mixtree.policies.auto import LEAST_TARGET_ROWS, Auto, AutoOptions, AutoSetting
+from mixtree.policies.peers import PEERS
+from mixtree.schedules import Schedule
+from mixtree.search import SEGMENTS, Search
+from mixtree.simplex import Mixture, as_mixture
+from mixtree.tree_search import TreeSearch
+
+MIXMATCH = {
+    "mixmatch-ch": "halve",
+    "mixmatch-chp": "halve_polytope",
+    "mixmatch-dp": "delaunay",
+    "mixmatch-bisect": "bisect",
+}
+COMMIT_SHARE = 0.5
+CLASSIFIER_SHARE = 0.1
+"""The part of the budget that trains importance weighting's domain classifier."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Setting:
+    """What an algorithm may know before it starts: sources, budget, and the options of the tree search."""
+
+    names: tuple[str, ...]
+    sizes: NDArray[Any]
+    budget: int
+    steps: int | Schedule
+    seed: int = 0
+    alpha: Mixture | None = None
+    minimum: Sequence[float] | None = None
+    maximum: Sequence[float] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    """Options of the tree search."""
+    data: Sources | None = None
+    """The rows, for algorithms that look at them before they start."""
+    batch_size: int = 50
+    metric: Metric | None = None
+    use_target_rows: bool = True
+    """Whether a policy that may train on the target's rows is allowed to."""
+    auto: AutoOptions = field(default_factory=AutoOptions)
+    """Options of the policy ``auto``."""
+    caps: Mixture | None = None
+    """Most that a model may read of each source, the target's rows last, as shares of the budget."""
+    segments: int = SEGMENTS
+    """Parts of a long stage, each a node of its own."""
+
+
+def make_search(algorithm: str, setting: Setting) -> Search:
+    """The search behind an algorithm id.
+
+    >>> import numpy as np
+    >>> setting = Setting(("a", "b"), np.array([10, 30]), budget=40, steps=5)
+    >>> make_search("pooled", setting).ask()[0].mixture
+    array([0.25, 0.75])
+    """
+    name, suffix = _split(algorithm)
+    if name in MIXMATCH and suffix in ("", "commit"):
+        return _tree_search(MIXMATCH[name], setting, commit=suffix == "commit")
+    if algorithm == "auto":
+        return _auto(setting)
+    if setting.caps is not None and algorithm in PEERS:
+        raise InputError(f"{algorithm} cannot limit passes over the rows: leave out max_passes")
+    if algorithm in PEERS:
+        return PEERS[algorithm](setting)
+    if suffix == "commit":
+        raise _unknown(algorithm, setting)
+    if (setting.minimum is not None or setting.maximum is not None) and name not in ("validation", "genie"):
+        raise InputError(
+            f"{algorithm}: minimum and maximum weights bound a search, and this baseline's mixture is fixed; "
+            f"leave them out or choose one of {', '.join(MIXMATCH)}"
+        )
+    search = _baseline(name, setting, decay=suffix == "decay")
+    if search is None:
+        raise _unknown(algorithm, setting)
+    return search if setting.caps is None else search.within(setting.caps)
+
+
+def _baseline(name: str, setting: Setting, *, decay: bool) -> baselines.Chain | None:
+    count = len(setting.names)
+    train: dict[str, Any] = {"budget": setting.budget, "segments": setting.segments}
+    if name != "fine-tune":
+        train["decay"] = decay
+    if name == "uniform":
+        return baselines.uniform(count, **train)
+    if name == "pooled":
+        if len(setting.sizes) != count:
+            raise InputError(f"{name}: {len(setting.sizes)} source sizes but there are {count} sources")
+        return baselines.pooled(setting.sizes, **train)
+    if name == "validation":
+        return baselines.validation(count, **train)
+    if name == "mmd":
+        return baselines.fixed(mmd_mixture(_data(setting, name), seed=setting.seed), **train)
+    if name == "fine-tune" and not decay:
+        return baselines.fine_tune(count, **train)
+    if name == "importance":
+        return baselines.importance(setting.sizes, steps=_classifier_steps(setting), **train)
+    if name == "genie":
+        alpha = setting.alpha if setting.alpha is None else as_mixture(setting.alpha, sources=count)
+        return baselines.genie(alpha, **train)
+    if name.startswith("only:"):
+        source = name.removeprefix("only:")
+        if source not in setting.names:
+            known = ", ".join(map(repr, setting.names))
+            raise InputError(f"{name}: unknown source {source!r}; the sources are {known}")
+        return baselines.only(setting.names.index(source), count, **train)
+    return None
+
+
+def _split(algorithm: str) -> tuple[str, str]:
+    """Name and suffix of an id; a source's own name may hold a "+"."""
+    for suffix in ("commit", "decay"):
+        if algorithm.endswith(f"+{suffix}"):
+            return algorithm.removesuffix(f"+{suffix}"), suffix
+    return algorithm, ""
+
+
+def training_sources(algorithm: str, setting: Setting) -> Sources:
+    """The sources that an algorithm trains on: as they are, with row weights, or with folds of the target."""
+    data = _data(setting, algorithm)
+    if algorithm == "auto" and _uses_folds(setting):
+        return with_folds(data)
+    if _split(algorithm)[0] != "importance":
+        return data
+    steps = _classifier_steps(setting)
+    return importance_weighted(data, steps=steps, batch_size=setting.batch_size, seed=setting.seed)
+
+
+def _auto(setting: Setting) -> Auto:
+    if setting.minimum is not None or setting.maximum is not None:
+        raise InputError(
+            f"auto: minimum and maximum weights need a tree search; choose one of {', '.join(MIXMATCH)}"
+        )
+    return Auto(
+        AutoSetting(
+            setting.sizes,
+            setting.budget,
+            _data(setting, "auto"),
+            FOLDS if _uses_folds(setting) else 0,
+            metric=setting.metric,
+            use_target_rows=setting.use_target_rows,
+            seed=setting.seed,
+            segments=setting.segments,
+            caps=setting.caps,
+            options=setting.auto,
+        )
+    )
+
+
+def _uses_folds(setting: Setting) -> bool:
+    rows = 0 if setting.data is None else len(setting.data.validation)
+    return setting.use_target_rows and rows >= LEAST_TARGET_ROWS
+
+
+def _classifier_steps(setting: Setting) -> int:
+    return max(1, int(setting.budget * CLASSIFIER_SHARE))
+
+
+def _data(setting: Setting, name: str) -> Sources:
+    if setting.data is None:
+        raise InputError(f"{name} looks at the sources' rows before it starts: give them in the setting")
+    return setting.data
+
+
+def options_of(algorithm: str) -> frozenset[str]:
+    """The options of a fit that not every algorithm knows, and this one does.
+
+    >>> sorted(options_of("auto"))
+    ['max_passes', 'use_target_rows']
+    """
+    name, _ = _split(algorithm)
+    if algorithm == "auto":
+        return frozenset({"use_target_rows", "max_passes"})
+    if name not in MIXMATCH:
+        return frozenset(() if algorithm in PEERS else {"max_passes"})
+    caps = {"maximum", "max_passes"} if name == "mixmatch-ch" else set[str]()
+    return frozenset({"nu", "rho", "optimism", "returns", "minimum", "stop_early"} | caps)
+
+
+def known_algorithms(names: Sequence[str]) -> list[str]:
+    """All ids for sources of these names."""
+    mixing = [
+        "uniform",
+        "pooled",
+        *(f"only:{name}" for name in names),
+        "validation",
+        "mmd",
+        "importance",
+        "genie",
+    ]
+    searches = [name + suffix for name in MIXMATCH for suffix in ("", "+commit")]
+    return ["auto", *searches, *(name + suffix for name in mixing for suffix in ("", "+decay")), "fine-tune"]
+
+
+def _tree_search(partition: str, setting: Setting, *, commit: bool) -> TreeSearch:
+    partitioning = PARTITIONS[partition]
+    root = partitioning.root(len(setting.names), minimum=setting.minimum, maximum=_maximum(setting))
+    options: dict[str, Any] = {"commit": COMMIT_SHARE if commit else 0.0, **setting.options}
+    options["segments"] = setting.segments
+    return TreeSearch(
+        root, partitioning.split, budget=setting.budget, steps=setting.steps, seed=setting.seed, **options
+    )
+
+
+def _maximum(setting: Setting) -> list[float] | None:
+    """The greatest weights: those that were given, and those that the limit of passes allows."""
+    given, caps = setting.maximum, setting.caps
+    if caps is None:
+        return None if given is None else list(given)
+    most = caps[: len(setting.names)]
+    if most.sum() < 1.0 - 1e-12:
+        steps = int(
+            round(most.sum() * setting.budget, 6)
+        )  # a whole number may be a bit less in floating point
+        raise InputError(
+            f"so few passes over the sources' rows are {steps:,} steps, and the budget is "
+            f"{setting.budget:,}: lower the budget, or allow more passes"
+        )
+    most = np.minimum(1.0, most / min(1.0, float(most.sum())))  # they may fit exactly, but for rounding
+    return [float(each) for each in (most if given is None else np.minimum(most, given))]
+
+
+def _unknown(algorithm: str, setting: Setting) -> InputError:
+    return InputError(
+        f"unknown algorithm {algorithm!r}; the algorithms are {', '.join(known_algorithms(setting.names))}; "
+        f"peers to compare with: {', '.join(PEERS)}"
+    )

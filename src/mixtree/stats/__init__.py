@@ -1,0 +1,1 @@
+"""Intervals, paired comparisons, resampling and selection bias: numpy in, numbers out."""

@@ -1,0 +1,250 @@
+"""Model families: ``mlp``, ``linear``, ``lightgbm``, ``xgboost``, ``sklearn:NAME``, or your own object."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from mixtree.data.sources import Sources, in_order
+from mixtree.errors import InputError
+from mixtree.trainer import Trainer
+from mixtree.trainers.boosting import ROUNDS
+from mixtree.trainers.rows import balanced_weights
+
+NAMES = ("mlp", "linear", "lightgbm", "xgboost", "sklearn:NAME")
+TREES = 100
+"""Of LightGBM and XGBoost, by their own default."""
+DEFAULT_LR = {"mlp": 0.1, "linear": 0.1, "lightgbm": 0.1, "xgboost": 0.3}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ModelOptions:
+    """What a model family needs beside the data; None is the family's own default."""
+
+    lr: float | None = None
+    batch_size: int = 50
+    class_weight: Any = None
+    """``balanced``, or a factor per class: a sequence, or a mapping in which the others have 1."""
+    init: Mapping[str, Any] | None = None
+    """Arrays of a model to start from."""
+    transformers: Any = None
+    """Of a pipeline, fitted before: a trainer without the training rows cannot fit them."""
+
+
+def usual_budget(model: Any) -> int | None:
+    """How many trees a boosting library makes unless told, a step each; None of other models."""
+    if isinstance(model, str):
+        return TREES if model in ("lightgbm", "xgboost") else None
+    if type(model).__module__.split(".")[0] not in ("lightgbm", "xgboost"):
+        return None
+    return own_trees(model) or TREES
+
+
+def own_trees(model: Any) -> int | None:
+    """How many trees a boosting estimator is to have in all; None where its user has not said."""
+    if isinstance(model, str) or type(model).__module__.split(".")[0] not in ("lightgbm", "xgboost"):
+        return None
+    given = _changed(model)
+    found: int | None = next((given[name] for name in ROUNDS if given.get(name) is not None), None)
+    return found
+
+
+class Predictor:
+    """A trained model that predicts further rows; it holds no training rows and is loaded when first used."""
+
+    def __init__(
+        self, model: Any, trainer: Any, state: Any, like: Sources, columns: Sequence[Any] | None = None
+    ) -> None:
+        self._model, self._arrays = model, trainer.save(state)
+        self._names, self._classes, self._columns = like.names, like.classes, columns
+        x = like.validation.x
+        self._sparse, self._shape, self._dtype = hasattr(x, "tocsr"), tuple(x.shape[1:]), x.dtype
+        self._options = ModelOptions(transformers=getattr(trainer, "transformers", None))
+        self._loaded: tuple[Any, Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what was loaded, and without a model that cannot be pickled (a function in a function)."""
+        state = {**self.__dict__, "_loaded": None}
+        try:
+            pickle.dumps(self._model)
+        except (pickle.PicklingError, AttributeError, TypeError):
+            state["_model"] = None
+        return state
+
+    def predict(self, x: Any) -> Any:
+        """Class probabilities (n, classes), or numbers (n,), of rows of the same columns."""
+        given = in_order(x, self._columns, "these rows", "those that the model was trained on")
+        rows: Any = given.tocsr() if hasattr(given, "tocsr") else np.asarray(given)
+        if rows.ndim < 2 or tuple(rows.shape[1:]) != self._shape:
+            raise InputError(f"the model was trained on rows of shape {self._shape}; got {rows.shape}")
+        rows = rows.astype(self._dtype)
+        if self._sparse != hasattr(rows, "tocsr"):  # to some models what is not stored is missing, not 0
+            rows = csr_array(rows) if self._sparse else rows.toarray()
+        trainer, state = self._load()
+        return trainer.predict(state, rows)
+
+    def _load(self) -> tuple[Any, Any]:
+        if self._model is None:
+            raise InputError(
+                "the model is made by a function that could not be pickled with the result: keep it at the "
+                "top of a module"
+            )
+        if self._loaded is None:
+            blank = Sources.blank(
+                self._names, shape=self._shape, classes=self._classes, sparse=self._sparse, dtype=self._dtype
+            )
+            trainer: Any = make_trainer(self._model, blank, self._options)
+            self._loaded = trainer, trainer.load(dict(self._arrays))
+        return self._loaded
+
+
+def make_trainer(model: Any, sources: Sources, options: ModelOptions) -> Trainer[Any]:
+    """The trainer of a model: a name, a scikit-learn or boosting estimator, or a torch module factory."""
+    if isinstance(model, str):
+        return _by_name(model, sources, options)
+    if hasattr(model, "partial_fit") or hasattr(model, "steps"):
+        return _partial_fit(model, sources, options)
+    if type(model).__module__.split(".")[0] in ("lightgbm", "xgboost"):
+        return _boosting(type(model).__module__.split(".")[0], sources, options, _changed(model))
+    if callable(model):
+        return _torch(model, sources, options)
+    raise InputError(
+        f"cannot train {type(model).__name__}: give one of {', '.join(NAMES)}, an object with partial_fit, "
+        "a LightGBM or XGBoost estimator, or a function that returns a torch module"
+    )
+
+
+def _by_name(name: str, sources: Sources, options: ModelOptions) -> Trainer[Any]:
+    if name in ("mlp", "linear"):
+        from mixtree.trainers.mlp import MlpTrainer
+
+        return MlpTrainer(
+            sources,
+            hidden=(128, 128, 128) if name == "mlp" else (),
+            lr=DEFAULT_LR[name] if options.lr is None else options.lr,
+            batch_size=options.batch_size,
+            class_weight=_class_weight(options, sources),
+            init=options.init,
+        )
+    if name in ("lightgbm", "xgboost"):
+        return _boosting(name, sources, options, {})
+    if name.startswith("sklearn:"):
+        return _partial_fit(
+            _sklearn_estimator(name.removeprefix("sklearn:"), sources.classes), sources, options
+        )
+    raise InputError(f"unknown model {name!r}; choose one of {', '.join(NAMES)}")
+
+
+def _sklearn_estimator(name: str, classes: int) -> Any:
+    from sklearn.utils import all_estimators
+
+    kind = "classifier" if classes else "regressor"
+    known = {key: value for key, value in all_estimators(type_filter=kind) if hasattr(value, "partial_fit")}
+    if name not in known:
+        raise InputError(
+            f"sklearn:{name} is no {kind} that can be trained in steps; choose one of "
+            f"{', '.join(f'sklearn:{each}' for each in sorted(known))}"
+        )
+    estimator = known[name]
+    # Log-loss is the one loss of SGDClassifier that gives probabilities.
+    return estimator(loss="log_loss") if name == "SGDClassifier" else estimator()
+
+
+def _partial_fit(estimator: Any, sources: Sources, options: ModelOptions) -> Trainer[Any]:
+    from mixtree.trainers.sklearn import PartialFitTrainer
+
+    _refuse(options, "scikit-learn models", "init", "lr", "class_weight")
+    return PartialFitTrainer(
+        sources, estimator, batch_size=options.batch_size, transformers=options.transformers
+    )
+
+
+def _boosting(library: str, sources: Sources, options: ModelOptions, params: dict[str, Any]) -> Trainer[Any]:
+    from mixtree.trainers.boosting import LightGBMTrainer, XGBoostTrainer
+
+    _refuse(options, "boosting models", "init", "class_weight")
+    kind = LightGBMTrainer if library == "lightgbm" else XGBoostTrainer
+    # How many trees there are is the study's budget, a step each.
+    params = {name: value for name, value in params.items() if value is not None and name not in ROUNDS}
+    own = params.pop("learning_rate", DEFAULT_LR[library])
+    return kind(sources, params, learning_rate=own if options.lr is None else options.lr)
+
+
+def _changed(estimator: Any) -> dict[str, Any]:
+    """The parameters that a user has set: the others, the objective among them, follow from the data."""
+    usual = type(estimator)().get_params()
+    given: dict[str, Any] = estimator.get_params()
+    return {
+        name: value
+        for name, value in given.items()
+        if name not in usual or not (value is usual[name] or value == usual[name])
+    }
+
+
+def _torch(factory: Any, sources: Sources, options: ModelOptions) -> Trainer[Any]:
+    from functools import partial
+
+    import torch
+
+    from mixtree.trainers.torch.trainer import TorchTrainer
+
+    lr = DEFAULT_LR["mlp"] if options.lr is None else options.lr
+    return TorchTrainer(
+        sources,
+        _sized(factory, sources),
+        optimizer=partial(torch.optim.SGD, lr=lr),
+        batch_size=options.batch_size,
+        class_weight=_class_weight(options, sources),
+        init=options.init,
+    )
+
+
+def _sized(factory: Any, sources: Sources) -> Any:
+    """A function that makes a module: as it is, or told the numbers of features and outputs."""
+    from functools import partial
+    from inspect import Parameter, signature
+
+    try:
+        given = signature(factory).parameters.values()
+    except (TypeError, ValueError):  # a callable that does not tell what it takes
+        return factory
+    places = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [each.name for each in given if each.kind in places and each.default is Parameter.empty]
+    if not needed:
+        return factory
+    if len(needed) == 2:
+        return partial(factory, sources.features, max(1, sources.classes))
+    raise InputError(
+        f"a function that makes a torch module takes nothing, or the numbers of features "
+        f"({sources.features}) and outputs ({max(1, sources.classes)}); this one needs {', '.join(needed)}"
+    )
+
+
+def _class_weight(options: ModelOptions, sources: Sources) -> Any:
+    """A factor per class, whichever way they were given."""
+    given = options.class_weight
+    if given is None:
+        return None
+    if not sources.classes:
+        raise InputError("class_weight is for classes; this is a regression: leave it out")
+    if isinstance(given, str):
+        if given != "balanced":
+            raise InputError(f"class_weight is 'balanced' or a factor per class; got {given!r}")
+        return balanced_weights(sources).tolist()
+    if not isinstance(given, Mapping):
+        return [float(each) for each in given]
+    unknown = [label for label in given if label not in range(sources.classes)]
+    if unknown:
+        raise InputError(f"class_weight: {unknown[0]!r} is no class; they are 0 … {sources.classes - 1}")
+    return [float(given.get(label, 1.0)) for label in range(sources.classes)]
+
+
+def _refuse(options: ModelOptions, family: str, *names: str) -> None:
+    for name in names:
+        if getattr(options, name) is not None:
+            raise InputError(f"{name} does not work with {family}: set it on the model, or leave it out")

@@ -1,0 +1,95 @@
+"""A search of anybody's: what cannot be carried out is refused before it is trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mixtree.data.synthetic import synthetic
+from mixtree.engine.study import run
+from mixtree.errors import InputError, SearchError
+from mixtree.partition import bisect, simplex_root
+from mixtree.search import Trial, as_node
+from mixtree.trainers.mlp import MlpTrainer
+from mixtree.tree_search import TreeSearch
+
+EVEN = np.full(3, 1 / 3)
+
+
+@pytest.fixture(scope="module")
+def trainer() -> MlpTrainer:
+    return MlpTrainer(synthetic(rows=60, validation=40, test=1).sources, hidden=())
+
+
+class Listed:
+    """Asks for these rounds."""
+
+    budget = 100
+
+    def __init__(self, *rounds: Any) -> None:
+        self.rounds, self.nodes = list(rounds), []
+
+    def ask(self) -> Any:
+        return self.rounds.pop(0) if self.rounds else []
+
+    def tell(self, trial: Any, evaluation: Any) -> None:
+        self.nodes.append(as_node(trial, evaluation))
+
+    def best(self) -> Any:
+        return min(self.nodes, key=lambda node: node.value)
+
+
+def test_what_is_right_is_carried_out(trainer: MlpTrainer) -> None:
+    rounds = ([Trial((0,), EVEN, 5), Trial((1,), EVEN, 5)], (Trial((1, 0), EVEN, np.int64(4)),))
+    result = run(Listed(*rounds), trainer)
+    assert sum(result.spent.values()) == 14
+    assert result.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("rounds", "message"),
+    [
+        ([[Trial((0,), EVEN, 60)], [Trial((1,), EVEN, 60)]], "60 more steps: 60 of its 100 are spent"),
+        ([[Trial((0,), np.array([1.5, -0.5, 0.0]), 5)]], "weight 1 is -0.5"),
+        ([[Trial((0,), 2 * EVEN, 5)]], "must sum to 1"),
+        ([[Trial((0,), np.array([0.5, 0.5]), 5)]], "a mixture of 2 sources .* the trainer has 3"),
+        ([[Trial((0,), EVEN, 0)]], "with 0 steps"),
+        ([[Trial((0,), EVEN, 2.0)]], "with 2.0 steps"),  # type: ignore[arg-type]
+        ([[Trial((np.int64(0),), EVEN, 2)]], "a tuple of plain whole numbers"),
+        ([[Trial((0,), EVEN.tolist(), 2)]], "a mixture is a numpy array, not a list"),  # type: ignore[arg-type]
+        ([[Trial((0,), EVEN, 2, lr_scale="1")]], "step size factor of '1'"),  # type: ignore[arg-type]
+        ([[Trial((0,), EVEN, 2, lr_scale=0.0)]], "step size factor of 0.0"),
+        ([[Trial((0,), EVEN, 2), Trial((0,), EVEN, 2)]], r"asked for node \(0,\) twice"),
+        ([[Trial((0,), EVEN, 2)], [Trial((0,), EVEN, 2)]], r"asked for node \(0,\) twice"),
+        ([[Trial((0, 1), EVEN, 2)]], r"its parent \(0,\) was not asked for"),
+        (["nonsense"], "must return a list of Trial; got 'nonsense'"),
+        ([[(0,)]], "must return a list of Trial"),
+    ],
+)
+def test_what_no_study_can_carry_out_is_refused(trainer: MlpTrainer, rounds: Any, message: str) -> None:
+    with pytest.raises((SearchError, InputError), match=message):
+        run(Listed(*rounds), trainer)
+
+
+def test_training_on_the_validation_rows_is_told(trainer: MlpTrainer) -> None:
+    result = run(Listed([Trial((0,), np.array([0.3, 0.3, 0.3, 0.1]), 5)]), trainer)
+    assert "trains on the target's own validation rows" in result.warnings[0]
+
+
+def test_a_tree_search_is_for_as_many_sources_as_there_are(trainer: MlpTrainer) -> None:
+    for sources in (2, 4):
+        with pytest.raises(InputError, match=f"of {sources} sources .* the trainer has 3"):
+            run(TreeSearch(simplex_root(sources), bisect, budget=60, steps=5), trainer)
+
+
+def test_a_search_is_run_once(trainer: MlpTrainer) -> None:
+    search = TreeSearch(simplex_root(3), bisect, budget=60, steps=5)
+    run(search, trainer)
+    with pytest.raises(InputError, match="has been run already .*make a new one"):
+        run(search, trainer)
+
+
+def test_a_long_name_is_fine_where_nothing_is_stored(trainer: MlpTrainer) -> None:
+    assert run(Listed([Trial((0,), EVEN, 5)]), trainer, study="x" * 300).study == "x" * 300
