@@ -3,8 +3,8 @@
     python benchmarks/outcomes.py --record outcomes.json      # before a change
     python benchmarks/outcomes.py --compare outcomes.json     # after it; exit code 1 if anything differs
 
-The studies are a pairwise cover of doors × policies × models × storages × workers × tasks × objectives. Of each
-the hash of the model, the tree, the steps spent by phase and the verdict are recorded.
+The studies are a pairwise cover of doors × policies × models × storages × workers × tasks × objectives. Of
+each the hash of the model, the tree, the steps spent by phase and the verdict are recorded.
 """
 
 from __future__ import annotations
