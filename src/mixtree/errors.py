@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from mixtree.places import said
+
 
 class MixtreeError(Exception):
-    """Base of every error that mixtree raises on purpose."""
+    """Base of every error that mixtree raises on purpose; no URL in its message tells a password."""
+
+    def __init__(self, *about: object) -> None:
+        super().__init__(*(said(each) if isinstance(each, str) else each for each in about))
 
 
 class InputError(MixtreeError, ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -113,6 +114,67 @@ def test_an_unknown_place_makes_no_file(tables, mixtree):
         assert answer.code == 2
         assert "there is no study file" in answer.err
     assert not Path("nowhere.db").exists()
+
+
+def hashes(folder: Path) -> dict[str, bytes]:
+    return {str(each): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
+
+
+def test_a_refused_command_changes_no_other_file(tables, mixtree, base):
+    Path("empty.db").touch()
+    with closing(sqlite3.connect("theirs.db")) as theirs:
+        theirs.execute("CREATE TABLE users (id INTEGER)")
+        theirs.commit()
+    before = hashes(tables)
+    for words in (
+        ("show", "theirs.db"),
+        ("list", "theirs.db"),
+        ("fit", *base, "--out", "out", "--storage", "theirs.db"),
+        ("show", "empty.db"),
+        ("resume", "empty.db"),
+        ("delete", "empty.db", "fit", "--yes"),
+        ("fit", *base, "--out", "out", "--storage", "empty.db", "--label", "nothing"),
+        ("fit", *base, "--out", "out", "--storage", "empty.db", "--study", "x" * 101),
+        ("fit", *base, "--out", "out", "--storage", "new.db", "--study", "\udcff"),
+        ("fit", *base, "--out", "out", "--storage", "u:hunter2@h/base"),
+        ("fit", *base, "--out", "out", "--storage", "mysql://u:hunter2@h/base"),
+        ("list", "u:hunter2@h/base"),
+        ("list", "here", "postgres://u:hunter2@h/base"),
+    ):
+        answer = mixtree(*words)
+        assert answer.code == 2, answer
+        assert "hunter2" not in answer.out + answer.err
+        assert hashes(tables) == before
+        assert not Path("out").exists()
+
+
+def test_a_study_may_begin_in_an_empty_file(tables, done, base):
+    Path("empty.db").touch()
+    assert done("list", "empty.db", "--json").json == {"studies": []}
+    done("fit", *base, "--out", "out", "--storage", "empty.db")
+    assert [each["study"] for each in done("list", "empty.db", "--json").json["studies"]] == ["fit"]
+
+
+@pytest.mark.parametrize("name", ["名" * 29, "名" * 100])
+def test_a_long_name_is_a_name(tables, done, mixtree, base, name):
+    found = done("fit", *base, "--study", name, "--out", "out", "--json").json
+    assert done("show", "out", name, "--json").json["mixture"] == found["mixture"]
+    done("copy", "out", name, name[1:] + "b")
+    before = hashes(tables / "out")
+    refused = mixtree("copy", "out", name, name[:1] + "b" * 100)
+    assert (refused.code, "1 to 100 characters" in refused.err) == (2, True)
+    assert hashes(tables / "out") == before
+
+
+@pytest.mark.parametrize("words", [("resume",), ("show",), ("list",), ("resume", "--budget", "80")])
+def test_a_study_that_was_cut_is_told_and_stays(study, tables, mixtree, words):
+    file = Path("out/study.db")
+    file.write_bytes(file.read_bytes()[: int(0.97 * file.stat().st_size)])
+    before = hashes(tables)
+    answer = mixtree(words[0], "out", *words[1:])
+    assert answer.code == 2
+    assert "study.db is damaged, cut short or altered" in answer.err
+    assert hashes(tables) == before
 
 
 def test_names_that_look_like_markup(tables, done, base):

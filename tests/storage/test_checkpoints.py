@@ -121,7 +121,9 @@ def test_copies_have_their_own_place(models: Checkpoints) -> None:
     assert same(other.read(()), WEIGHTS)
 
 
-@pytest.mark.parametrize("name", ["..", ".", "...", "a/b", "../up", "a:b*?", "ünï", "%2E", "x" * 100])
+@pytest.mark.parametrize(
+    "name", ["..", ".", "...", "a/b", "../up", "a:b*?", "ünï", "%2E", "x" * 100, "名" * 29, "/" * 100]
+)
 def test_any_study_name_is_a_folder_of_its_own(name: str, tmp_path: Path) -> None:
     precious = tmp_path / "root.safetensors"
     precious.write_bytes(b"of somebody else")

@@ -116,36 +116,86 @@ def test_a_study_goes_on_from_another_folder(url: str, tmp_path: Path, monkeypat
     load(url, "study", trainer)  # it is known where they are now
 
 
-def test_a_fit_keeps_its_models_in_its_folder(
-    url: str, tmp_path: Path, monkeypatch: Any, capsys: Any
-) -> None:
-    from mixtree import cli
-
-    def mixtree(*words: str) -> str:
-        monkeypatch.setattr("sys.argv", ["mixtree", *words])
-        try:
-            cli.main()
-        except SystemExit as stopped:
-            assert not stopped.code, capsys.readouterr().err
-        return str(capsys.readouterr().out)
-
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """The words of a fit that name its tables, which are in the current folder."""
     draw = random.Random(0)
     rows = [(draw.choice("ab"), draw.random(), draw.choice("01")) for _ in range(90)]
     (tmp_path / "val.csv").write_text("x,y\n" + "".join(f"{x},{y}\n" for _, x, y in rows[:40]))
     (tmp_path / "train.csv").write_text("from,x,y\n" + "".join(f"{s},{x},{y}\n" for s, x, y in rows[40:]))
-    (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path)
-    data = ("train.csv", "--source-col", "from", "--label", "y", "--val", "val.csv")
-    mixtree(
-        "fit", *data, "--model", "linear", "--budget", "40", "--steps", "4", "--storage", url, "--out", "m"
-    )
+    return ("train.csv", "--source-col", "from", "--label", "y", "--val", "val.csv")
+
+
+@pytest.fixture
+def mixtree(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Callable[..., tuple[int, str]]:
+    """A command in this process: its exit code and what it says; all of it where it was refused."""
+    from mixtree import cli
+
+    def run_it(*words: str) -> tuple[int, str]:
+        monkeypatch.setattr("sys.argv", ["mixtree", *words])
+        code: Any = 0
+        try:
+            cli.main()
+        except SystemExit as stopped:
+            code = stopped.code or 0
+        told = capsys.readouterr()
+        return int(code), told.out if not code else told.out + told.err
+
+    return run_it
+
+
+def test_a_fit_keeps_its_models_in_its_folder(
+    url: str, tmp_path: Path, data: tuple[str, ...], mixtree: Callable[..., tuple[int, str]], monkeypatch: Any
+) -> None:
+    def done(*words: str) -> str:
+        code, told = mixtree(*words)
+        assert not code, told
+        return told
+
+    (tmp_path / "there").mkdir()
+    done("fit", *data, "--model", "linear", "--budget", "40", "--steps", "4", "--storage", url, "--out", "m")
     monkeypatch.chdir(tmp_path / "there")
     folder = tmp_path / "m" / "checkpoints" / "fit"
-    assert json.loads(mixtree("show", url, "--json"))["models"] == str(folder)
-    assert f"models: {folder}" in mixtree("show", url)
+    assert json.loads(done("show", url, "--json"))["models"] == str(folder)
+    assert f"models: {folder}" in done("show", url)
     assert list(folder.glob("*.safetensors"))
-    mixtree("resume", url, "--budget", "60")
+    done("resume", url, "--budget", "60")
     assert list((tmp_path / "there").iterdir()) == []
+
+
+@pytest.mark.parametrize("spelling", ["postgres", "postgresql", "postgresql+psycopg"])
+def test_a_password_is_neither_told_nor_written_down(
+    url: str, spelling: str, data: tuple[str, ...], mixtree: Callable[..., tuple[int, str]], tmp_path: Path
+) -> None:
+    base, plain = url, url.replace("postgresql+psycopg", spelling)
+    url = plain.replace("//postgres@", "//postgres:hunter2@") + "&password=hunter2"
+    fit = ("fit", *data, "--model", "linear", "--budget", "40", "--steps", "4", "--storage", url)
+    code, told = mixtree("list", url)
+    assert (code, "hunter2" in told) == (0, False)
+    engine = sa.create_engine(base)
+    assert sa.inspect(engine).get_table_names() == []  # looking has made none
+    engine.dispose()
+    for expected, words in [
+        (0, (*fit, "--out", "m")),
+        (2, (*fit, "--out", "m")),
+        (2, (*fit, "--out", "other")),
+        (0, ("list", url)),
+        (0, ("show", url)),
+        (2, ("show", url, "nothing")),
+        (0, ("show", url, "--json")),
+        (0, ("resume", url, "--budget", "60")),
+    ]:
+        code, told = mixtree(*words)
+        assert (code, "hunter2" in told) == (expected, False), told
+    files = [each for each in tmp_path.rglob("*") if each.is_file()]
+    assert {"model.json", "MODEL_CARD.md"} <= {each.name for each in files}
+    assert not [each for each in files if b"hunter2" in each.read_bytes()]
+    about = json.loads((tmp_path / "m" / "model.json").read_text())
+    assert about["storage"] == base
+    with closing(SqlStorage(plain)) as storage:
+        rows = repr([storage.studies(), storage.events("fit")])
+    assert "hunter2" not in rows
 
 
 def test_tables_of_the_first_version_are_brought_up(storage: SqlStorage, url: str, tmp_path: Path) -> None:

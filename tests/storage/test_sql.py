@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from mixtree.errors import InputError, StorageError, StudyLocked
+from mixtree.errors import CheckpointError, InputError, StorageError, StudyLocked
 from mixtree.search import Segment, Trial
 from mixtree.storage import schema, sql
 from mixtree.storage.base import Outcome, StudyRecord
@@ -215,7 +215,7 @@ def test_a_migration_that_fails_changes_nothing(storage: SqlStorage, file: Path,
 def test_tables_half_made_are_not_left_behind(file: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(schema, "_SPEND_VIEW", "CREATE VIEW spend AS nonsense")
     with pytest.raises(StorageError, match="syntax error"):
-        SqlStorage(file)
+        SqlStorage(file).create(RECORD)
     monkeypatch.undo()
     with closing(SqlStorage(file)) as storage:
         storage.create(RECORD)
@@ -277,6 +277,85 @@ def test_another_programs_file_is_left_alone(file: Path, table: str) -> None:
         assert [name for (name,) in plain.execute("SELECT name FROM sqlite_master")] == [table]
 
 
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+@pytest.mark.parametrize("empty", [False, True])
+def test_another_programs_file_keeps_its_bytes_and_its_journal(
+    tmp_path: Path, file: Path, journal: str, empty: bool
+) -> None:
+    with closing(sqlite3.connect(file)) as plain:
+        plain.execute(f"PRAGMA journal_mode={journal}")
+        if not empty:
+            plain.execute("CREATE TABLE users (id INTEGER)")
+        plain.commit()
+    before = file.read_bytes()
+    if empty:
+        with closing(SqlStorage(file)) as storage:
+            assert storage.studies() == []
+            with pytest.raises(StorageError, match="there is no study 'mine' in .*; its studies: none"):
+                storage.load("mine")
+    else:
+        with pytest.raises(StorageError, match="holds tables of another program"):
+            SqlStorage(file)
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {file.name: before}
+
+
+def test_another_programs_open_file_is_left_alone(tmp_path: Path, file: Path) -> None:
+    with closing(sqlite3.connect(file)) as plain:
+        plain.execute("PRAGMA journal_mode=wal")
+        plain.execute("CREATE TABLE users (id INTEGER)")
+        plain.commit()
+        before = {each.name: each.read_bytes() for each in tmp_path.iterdir() if not each.match("*-shm")}
+        with pytest.raises(StorageError, match="holds tables of another program"):
+            SqlStorage(file)  # the table is in the journal only
+        after = {each.name: each.read_bytes() for each in tmp_path.iterdir() if not each.match("*-shm")}
+        assert after == before
+
+
+def test_looking_makes_no_file(file: Path, tmp_path: Path) -> None:
+    with closing(SqlStorage(file)) as storage:
+        assert storage.studies() == []
+        for name in ("", "x" * 101, "a\0b", "a\udcff"):
+            with pytest.raises(InputError, match="a study's name"):
+                storage.create(replace(RECORD, name=name))
+        assert list(tmp_path.iterdir()) == []
+        storage.create(RECORD)
+        with pytest.raises(InputError, match="a study's name is a text of 1 to 100 characters"):
+            storage.copy("mine", "x" * 101)
+        assert [each.name for each in storage.studies()] == ["mine"]
+
+
+@pytest.mark.parametrize("part", [0.03, 0.0001, 0.5])
+def test_a_file_that_was_cut_is_noticed_and_stays(
+    storage: SqlStorage, file: Path, tmp_path: Path, part: float
+) -> None:
+    for number in range(50):
+        storage.add_event("mine", "note", f"{number}" * 500)
+    storage.close()
+    content = file.read_bytes()[: -int(part * file.stat().st_size)]
+    file.write_bytes(content)
+    with pytest.raises(StorageError, match=r"db is damaged, cut short or altered \(.*\): take it from"):
+        SqlStorage(file)
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {file.name: content}
+
+
+def test_a_killed_writers_journal_is_read(storage: SqlStorage, file: Path, tmp_path: Path) -> None:
+    fill(storage)
+    copy = tmp_path / "killed"
+    copy.mkdir()
+    for each in (file, file.with_name("studies.db-wal")):  # as on the disk of one that was killed now
+        (copy / each.name).write_bytes(each.read_bytes())
+    with closing(SqlStorage(copy / file.name)) as again:
+        assert len(again.nodes("mine")) == 3
+
+
+def test_a_large_study_is_opened_quickly(storage: SqlStorage, file: Path) -> None:
+    storage.begin_round("mine", 0, [Trial((number,), np.array([0.5, 0.5]), 1) for number in range(10_000)])
+    storage.close()
+    started = time.perf_counter()
+    SqlStorage(file).close()
+    assert time.perf_counter() - started < 1  # some 5 ms; all of it is checked
+
+
 def test_a_file_that_is_no_database(file: Path) -> None:
     file.write_bytes(b"a letter to a friend, long enough for a header " * 100)
     with pytest.raises(StorageError, match=r"cannot open .*studies.db: file is not a database"):
@@ -290,9 +369,8 @@ def test_a_damaged_database_is_told(storage: SqlStorage, file: Path) -> None:
     with file.open("r+b") as raw:
         raw.seek(4096)
         raw.write(b"\xff" * (file.stat().st_size - 4096))
-    with pytest.raises(StorageError, match=r"cannot (open|read) .*studies.db: .*malformed"):  # noqa: SIM117
-        with closing(SqlStorage(file)) as broken:
-            broken.nodes("mine")
+    with pytest.raises(StorageError, match=r"is damaged, cut short or altered \(.*\): take it from"):
+        SqlStorage(file)
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
@@ -301,7 +379,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=rf"cannot open {tmp_path}: unable to open database file"):
+    with pytest.raises(StorageError, match=rf"cannot open {tmp_path}: it is a folder"):
         SqlStorage(tmp_path)
 
 
@@ -318,6 +396,38 @@ def test_an_url_that_is_none(url: str, reason: str) -> None:
         SqlStorage(url)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://u:hunter2@h/base",
+        "u:hunter2@h/base",
+        "u:hunter2@h",
+        "postgres://u:hunter2",
+        "postgres://u:hun/hunter2",
+        "postgres://u:p@hunter2@h/base",
+        "postgres://u:hunter2@h:port/base",
+        "nonsense://h/base?password=hunter2",
+        "postgres://u:hunter2@127.0.0.1:1/base?password=hunter2",
+        "postgresql+psycopg2://u:hunter2@h/base",
+    ],
+)
+def test_no_error_tells_a_password(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg2", None)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((InputError, StorageError)) as caught:
+        SqlStorage(url)
+    assert "hunter2" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_s_name_may_look_like_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with closing(SqlStorage("./a:b@c.db")) as storage:
+        storage.create(RECORD)
+    with closing(SqlStorage("a:b@c.db")) as storage:  # it is there
+        assert storage.load("mine").budget == 100
+
+
 def test_a_driver_that_is_missing(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "psycopg2", None)
     with pytest.raises(StorageError, match="needs the driver 'psycopg2': pip install it"):
@@ -328,7 +438,7 @@ def test_a_password_is_not_told(monkeypatch: Any) -> None:
     pytest.importorskip("psycopg")
     with pytest.raises(StorageError) as caught:
         SqlStorage("postgresql+psycopg://me:secret@127.0.0.1:1/base")
-    assert "cannot open postgresql+psycopg://me:***@127.0.0.1:1/base" in str(caught.value)
+    assert "cannot open postgresql+psycopg://me@127.0.0.1:1/base" in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
@@ -395,7 +505,7 @@ def test_a_new_file_locked_by_another_process(file: Path, holder: Any, monkeypat
     monkeypatch.setattr(sql, "_BUSY_SECONDS", 0.2)
     holder("BEGIN EXCLUSIVE")
     with pytest.raises(StorageError, match=r"cannot open .*studies.db: another process has held it locked"):
-        SqlStorage(file)
+        SqlStorage(file).create(RECORD)
 
 
 LOCK = """
@@ -516,7 +626,11 @@ def test_a_password_is_not_written_down(file: Path) -> None:
         storage.create(RECORD)
         assert storage.load("mine").models == "memory://me@host/models"
         assert place(storage) == "memory://me@host/models/mine"
-        assert checkpoints(storage).url == "memory://me:secret@host/models"
+        models = checkpoints(storage)
+        assert models.url == "memory://me:secret@host/models"
+        with pytest.raises(CheckpointError) as caught:
+            models.read((0,))
+        assert "is missing in memory://me@host/models" in str(caught.value)
 
 
 def test_where_models_are_is_known_without_going_there(file: Path) -> None:

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from mixtree.cli import arena, compare, demo, fit, plan, predict, reproduce, studies, theory
 from mixtree.errors import InputError, MixtreeError
+from mixtree.places import said
 
 
 class _Commands(TyperGroup):
@@ -19,6 +20,10 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except Exception as error:
+            if isinstance(told := getattr(error, "message", None), str):  # typer prints its own errors itself
+                error.message = said(told)  # type: ignore[attr-defined]
+            raise
         except KeyboardInterrupt as stopped:
             typer.secho(f"mixtree: {str(stopped) or 'stopped'}", fg="yellow", err=True)
             raise typer.Exit(130) from stopped
@@ -64,5 +69,5 @@ def main() -> None:
     try:
         app()
     except (MixtreeError, OSError) as error:
-        typer.secho(f"mixtree: {' '.join(str(error).splitlines())}", fg="red", err=True)
+        typer.secho(f"mixtree: {' '.join(said(str(error)).splitlines())}", fg="red", err=True)
         sys.exit(2 if isinstance(error, InputError) else 1)

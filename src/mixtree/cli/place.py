@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mixtree.cli.options import Values
 from mixtree.cli.studies import open_existing
 from mixtree.errors import InputError, StorageError
+from mixtree.places import without_secrets
 
 if TYPE_CHECKING:
     from mixtree.data.labelscale import LabelScale
@@ -86,8 +87,9 @@ class Place:
 
     def _may_replace(self, about: dict[str, Any], *, resuming: bool) -> bool:
         """Whether the folder's model is one of this study, or of one that was deleted."""
-        study, stored = about.get("study"), str(about.get("storage") or self.out / "study.db")
-        here = about.get("storage") == _shown(self)
+        shown = about.get("storage") and without_secrets(about["storage"])
+        study, stored = about.get("study"), str(shown or self.out / "study.db")
+        here = shown == _shown(self)
         gone = not ("://" in stored or Path(stored).exists())
         if resuming and study == self.study and (here or gone):  # a storage that is gone was moved
             return True
@@ -100,9 +102,11 @@ class Place:
     def watch(self) -> Callable[[object], None]:
         """A listener that stops the study once its folder or its file is gone: nothing could be written."""
         files = [self.out] if "://" in self.storage else [self.out, Path(self.storage)]
-        made = [(file, file.stat()) for file in files]
+        made: list[tuple[Path, os.stat_result]] = []
 
         def look(_: object) -> None:
+            if not made:  # the study has begun, so they are there
+                made.extend((file, file.stat()) for file in files)
             for file, then in made:
                 try:
                     same = os.path.samestat(file.stat(), then)
@@ -119,6 +123,8 @@ class Place:
 
 def find_place(values: Values, *, resuming: bool) -> Place | None:
     """Where this fit goes, checked; None for a dry run."""
+    from mixtree.storage.base import check_name
+
     if values.get("dry_run"):
         return None
     out = Path(values["out"])
@@ -133,8 +139,7 @@ def find_place(values: Values, *, resuming: bool) -> Place | None:
             f"--init and --out are both {out}: the new model would replace the one it starts from"
         )
     place = Place(out, storage, values.get("study", "fit"))
-    if not place.study:
-        raise InputError("--study needs a name of at least one character")
+    check_name(place.study)
     if resuming:
         place.check_model(resuming=True)
     else:
@@ -225,12 +230,10 @@ def _certificate(place: Place) -> str | None:
 
 
 def _shown(place: Place) -> str | None:
-    """Where the study is, for `mixtree show`; None inside the folder, and never a password."""
+    """Where the study is, for `mixtree show`; None inside the folder, and never a secret."""
     if "://" not in place.storage:
         return None if place.has_own_storage else str(Path(place.storage).resolve())
-    from sqlalchemy import make_url
-
-    return make_url(place.storage).render_as_string(hide_password=True)
+    return without_secrets(place.storage)
 
 
 def _finite(value: float | None) -> float | None:

@@ -84,7 +84,7 @@ gzipped. What becomes of a table with something wrong in it is listed in [broken
 | `study.db`, `study.db.checkpoints/` | the study, for `show` and `resume`; predictions do not need it |
 
 With `--storage` a study is elsewhere: a file keeps its models beside itself; a study on a server
-(`postgresql+psycopg://…`) keeps them in `checkpoints/` of the model folder. Their place is written down with
+(`postgresql://…`) keeps them in `checkpoints/` of the model folder. Their place is written down with
 the study: `mixtree show URL` prints it, `mixtree resume URL` finds them from any folder of that machine.
 Elsewhere missing models are computed again.
 

@@ -49,7 +49,7 @@ def open_existing(url: str) -> SqlStorage:
     try:
         return open_storage(file)
     except StorageError as error:
-        raise InputError(f"{error}; is it a study file?") from error
+        raise InputError(str(error)) from error
 
 
 def _study_file(place: Path) -> Path:

@@ -13,6 +13,7 @@ import csv
 import gzip
 import io
 import unicodedata
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -189,13 +190,19 @@ def _dialect(path: Path, kind: str, *, zipped: bool) -> _Dialect:
     # A name may hold the separator; the one in use stands in the header at all, and commas go first.
     separator = "\t" if kind == "TSV" else next((mark for mark in _SEPARATORS if mark in line), ",")
     try:
-        raw = tuple(next(csv.reader(io.StringIO(text, newline=""), delimiter=separator)))
+        lines = io.StringIO(text, newline="")
+        raw = tuple(next(csv.reader(lines, delimiter=separator)))
     except csv.Error as error:
         raise DataError(
             f"{path}: the header (line 1) cannot be read ({error}); is a quote left open?"
         ) from error
+    if len(head) == _HEAD and lines.tell() == len(text):
+        raise DataError(
+            f"{path}: the header (line 1) is longer than {_HEAD:,} bytes; give it shorter names or fewer "
+            "columns, or save the table as Parquet"
+        )
     tidy = tuple(name.strip() for name in raw)
-    twice = sorted({name for name in tidy if tidy.count(name) > 1})
+    twice = sorted(name for name, times in Counter(tidy).items() if times > 1)
     if twice:
         raise DataError(f"{path}: several columns are named {names(twice)} (line 1); give each its own name")
     return _Dialect(zipped, separator, eol, raw, tidy)

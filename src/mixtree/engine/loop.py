@@ -37,6 +37,7 @@ from mixtree.events import (
     StudyStarted,
     Warned,
 )
+from mixtree.places import said
 from mixtree.search import STEP_SIZE, Search, Trial, as_node, is_built_in
 from mixtree.storage.base import NodeStatus, Outcome, Storage, StudyRecord
 from mixtree.trainer import Evaluation, State, Trainer
@@ -466,7 +467,7 @@ class Loop(Generic[State]):
             self.states.close()
 
     def _note(self, kind: str, message: str) -> None:
-        self.storage.add_event(self.record.name, kind, message)
+        self.storage.add_event(self.record.name, kind, said(message))
 
     def _warn(self, message: str) -> None:
         logger.warning("%s: %s", self.record.name, message)

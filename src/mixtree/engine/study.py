@@ -21,7 +21,7 @@ from mixtree.errors import CheckpointError, InputError
 from mixtree.events import Listener
 from mixtree.search import Search, as_node
 from mixtree.simplex import Mixture
-from mixtree.storage.base import Storage, StudyRecord
+from mixtree.storage.base import Storage, StudyRecord, check_name
 from mixtree.storage.memory import MemoryStorage, ScratchStorage
 from mixtree.trainer import State, Trainer
 from mixtree.tree import Node, Path, Tree
@@ -33,9 +33,6 @@ logger = logging.getLogger(__name__)
 
 VERDICT = "verdict"
 """The kind of a study's event that holds its verdict as JSON."""
-
-LONGEST_NAME = 100
-"""Characters of a stored study's name; a folder is called after it."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -131,8 +128,8 @@ def run(
     again, where the trainer's are not the same: without those held out, with folds of them or with weights.
     """
     _check(search, trainer, workers=workers, keep=keep, time_limit=time_limit, max_failures=max_failures)
-    if not isinstance(study, str) or not study or (storage is not None and len(study) > LONGEST_NAME):
-        raise InputError(f"a study's name is a text of 1 to {LONGEST_NAME} characters; got {study!r}")
+    if storage is not None or not isinstance(study, str) or not study:
+        check_name(study)
     check_unused(search)
     limits = Limits(workers, time_limit, max_failures, keep, keep_predictions, allow_changed_data)
     budget = int(getattr(search, "budget", 0))

@@ -19,6 +19,7 @@ from urllib.parse import quote
 from mixtree.data.sources import FOLD, weight_names
 from mixtree.errors import InputError, MissingExtraError, StorageError
 from mixtree.events import Event, NodeEvaluated, RoundAsked, StudyFinished, StudyStarted
+from mixtree.places import file_name
 from mixtree.tree import Node
 
 Row = dict[str, float]
@@ -190,7 +191,7 @@ class TensorBoardListener(Tracker):
     def _begin(self, study: str, replayed: Node | None) -> None:
         before = None
         for number in count(1):
-            folder = self.logdir / (quote(study, safe=" ") + (f"-{number}" if number > 1 else ""))
+            folder = self.logdir / file_name(f"{study}-{number}" if number > 1 else study)
             if not folder.exists():
                 break
             before = folder

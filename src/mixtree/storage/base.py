@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from mixtree.errors import StorageError
+from mixtree.errors import InputError, StorageError
 from mixtree.search import Trial
 from mixtree.trainer import Evaluation
 from mixtree.tree import Path
@@ -130,6 +130,21 @@ class Storage(Protocol):
 
     def lock(self, name: str) -> AbstractContextManager[None]:
         """Hold the study; StudyLocked if another process does. Ends with the process, however it dies."""
+
+
+LONGEST_NAME = 100
+"""Characters of a stored study's name."""
+
+
+def check_name(name: object) -> None:
+    """An error for what cannot be a stored study's name."""
+    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
+        raise InputError(
+            f"a study's name is a text of 1 to {LONGEST_NAME} characters; got {repr(name)[:120]}"
+        )
+    # Half a character (a byte that was no UTF-8), or the end of a text in C.
+    if "\0" in name or name.encode(errors="ignore").decode() != name:
+        raise InputError(f"a study's name must be text that UTF-8 can hold; got {name!r}")
 
 
 def now() -> str:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path as FilePath
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from mixtree.errors import CheckpointError, StorageError
+from mixtree.places import file_name, without_secrets
 from mixtree.tree import Path
 
 _SUFFIX = ".safetensors"
@@ -39,25 +38,16 @@ def text_path(text: str) -> Path:
     return tuple(int(part) for part in text.split("/")) if text else ()
 
 
-def without_password(url: str) -> str:
-    """A place as it may be shown and written down.
-
-    >>> without_password("sftp://me:secret@host/models")
-    'sftp://me@host/models'
-    """
-    return re.sub(r"(://[^/@:]*):[^/]*@", r"\1@", url)
-
-
 def place_of(url: str, study: str) -> str:
-    """Where a study's models are, in full and without a password.
+    """Where a study's models are, in full and without secrets.
 
     >>> place_of("s3://bucket/models/", "one/two")
     's3://bucket/models/one%2Ftwo'
     """
     local = url.removeprefix("file://")
     if "://" in local:
-        return f"{without_password(url).rstrip('/')}/{_folder_name(study)}"
-    return str((FilePath(local) / _folder_name(study)).absolute())
+        return f"{without_secrets(url).rstrip('/')}/{file_name(study)}"
+    return str((FilePath(local) / file_name(study)).absolute())
 
 
 class Checkpoints:
@@ -68,10 +58,9 @@ class Checkpoints:
 
     def __init__(self, url: str, study: str, key: str = "") -> None:
         self.url, self.study, self.key = url, study, key
+        self.shown = without_secrets(url)
         local = url.removeprefix("file://")
-        self._files = (
-            _remote(url, study) if "://" in local else _Folder(FilePath(local) / _folder_name(study))
-        )
+        self._files = _remote(url, study) if "://" in local else _Folder(FilePath(local) / file_name(study))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Checkpoints, (self.url, self.study, self.key))
@@ -99,17 +88,17 @@ class Checkpoints:
         name = _name(path)
         data = self._files.read(name)
         if data is None:
-            raise CheckpointError(f"the checkpoint {name} of study {self.study!r} is missing in {self.url}")
+            raise CheckpointError(f"the checkpoint {name} of study {self.study!r} is missing in {self.shown}")
         try:
             arrays = load(data)
             about = json.loads(_metadata(data)["mixtree"])
         except (SafetensorError, ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(f"the checkpoint {name} in {self.url} is damaged: {error}") from error
+            raise CheckpointError(f"the checkpoint {name} in {self.shown} is damaged: {error}") from error
         expected = {"path": path_text(path), "key": self.key, "crc": _checksum(arrays)}
         wrong = [part for part, value in expected.items() if about.get(part) != value]
         if wrong:
             what = "has another checksum" if wrong == ["crc"] else "belongs to another node or study"
-            raise CheckpointError(f"the checkpoint {name} in {self.url} is damaged: it {what}")
+            raise CheckpointError(f"the checkpoint {name} in {self.shown} is damaged: it {what}")
         return arrays
 
     def delete(self, path: Path) -> None:
@@ -159,11 +148,6 @@ def _checksum(arrays: Mapping[str, NDArray[Any]]) -> int:
         total = zlib.crc32(f"{name} {array.dtype.str} {array.shape}".encode(), total)
         total = zlib.crc32(array.reshape(-1).view(np.uint8).data, total)
     return total
-
-
-def _folder_name(study: str) -> str:
-    name = quote(study, safe=" ")
-    return name.replace(".", "%2E") if not name.strip(".") else name  # ".." is another folder
 
 
 def _metadata(data: bytes) -> dict[str, str]:
@@ -227,8 +211,8 @@ class _Folder:
 class _Remote:
     """Any fsspec file system; object stores make a file appear whole or not at all."""
 
-    def __init__(self, files: Any, folder: str) -> None:
-        self.files, self.folder = files, folder
+    def __init__(self, files: Any, folder: str, shown: str) -> None:
+        self.files, self.folder, self.shown = files, folder, shown
 
     def _at(self, name: str) -> str:
         return f"{self.folder}/{name}"
@@ -238,7 +222,7 @@ class _Remote:
             self.files.makedirs(self.folder, exist_ok=True)
             self.files.pipe_file(self._at(name), data)
         except OSError as error:
-            raise StorageError(f"cannot write the checkpoint {self._at(name)}: {error}") from error
+            raise StorageError(f"cannot write the checkpoint {self.shown}/{name}: {error}") from error
 
     def read(self, name: str) -> bytes | None:
         try:
@@ -246,7 +230,7 @@ class _Remote:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise CheckpointError(f"cannot read the checkpoint {self._at(name)}: {error}") from error
+            raise CheckpointError(f"cannot read the checkpoint {self.shown}/{name}: {error}") from error
         return data
 
     def delete(self, name: str) -> None:
@@ -255,7 +239,7 @@ class _Remote:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise StorageError(f"cannot delete the checkpoint {self._at(name)}: {error}") from error
+            raise StorageError(f"cannot delete the checkpoint {self.shown}/{name}: {error}") from error
 
     def exists(self, name: str) -> bool:
         return bool(self.files.exists(self._at(name)))
@@ -281,5 +265,5 @@ def _remote(url: str, study: str) -> _Remote:
     try:
         files, folder = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:
-        raise StorageError(f"cannot use {url!r} for checkpoints: {error}") from error
-    return _Remote(files, f"{folder.rstrip('/')}/{_folder_name(study)}")
+        raise StorageError(f"cannot use {without_secrets(url)!r} for checkpoints: {error}") from error
+    return _Remote(files, f"{folder.rstrip('/')}/{file_name(study)}", place_of(url, study))

@@ -103,16 +103,15 @@ LOCK_SPACE = crc32(b"mixtree") >> 1
 """First half of the keys of PostgreSQL's advisory locks; the second is a study's number, 0 for the tables."""
 
 
-def migrate(reading: sa.Engine, writing: sa.Engine, *, where: str) -> None:
+def bring_up(writing: sa.Engine, *, where: str) -> None:
     """Make the tables, or bring older ones up to this version; refuse newer ones."""
-    # Mostly there is nothing to do, and a reader must not wait for those who write.
-    with reading.connect() as connection:
-        before = _version(connection, where=where)
-        if before == VERSION:
-            return
+    before: int | None = None
     try:
         with writing.begin() as connection:  # all of it or nothing, and one process at a time
-            _bring_up(connection, where=where)
+            if connection.dialect.name == "postgresql":
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK_SPACE, 0)))
+            before = stored_version(connection, where=where)
+            _bring_up(connection, before)
     except sa.exc.OperationalError as error:
         if before is None or "readonly" not in str(error.orig):
             raise
@@ -122,10 +121,7 @@ def migrate(reading: sa.Engine, writing: sa.Engine, *, where: str) -> None:
         ) from error
 
 
-def _bring_up(connection: sa.Connection, *, where: str) -> None:
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(LOCK_SPACE, 0)))
-    found = _version(connection, where=where)
+def _bring_up(connection: sa.Connection, found: int | None) -> None:
     if found is None:
         metadata.create_all(connection)
         connection.execute(sa.text(_SPEND_VIEW))
@@ -137,8 +133,8 @@ def _bring_up(connection: sa.Connection, *, where: str) -> None:
         connection.execute(about.update().where(about.c.key == "version").values(value=str(VERSION)))
 
 
-def _version(connection: sa.Connection, *, where: str) -> int | None:
-    """The version of the tables; None if there are none yet."""
+def stored_version(connection: sa.Connection, *, where: str) -> int | None:
+    """The version of the tables; None if there are none yet. Refuses tables of others and of the future."""
     inspector = sa.inspect(connection)
     tables = {*inspector.get_table_names(), *inspector.get_view_names()}
     if about.name not in tables:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -18,17 +19,20 @@ from filelock import FileLock, Timeout
 from sqlalchemy.exc import DBAPIError, IntegrityError, NoSuchModuleError
 
 from mixtree.errors import InputError, StorageError, StudyLocked
+from mixtree.places import without_secrets
 from mixtree.search import Trial
+from mixtree.storage import schema
 from mixtree.storage.base import (
     EventRecord,
     NodeRecord,
     Outcome,
     StudyRecord,
+    check_name,
     now,
     taken_name,
     unknown_study,
 )
-from mixtree.storage.checkpoints import Checkpoints, path_text, place_of, without_password
+from mixtree.storage.checkpoints import Checkpoints, path_text, place_of
 from mixtree.storage.rows import (
     OUTCOME_COLUMNS,
     node_record,
@@ -38,7 +42,15 @@ from mixtree.storage.rows import (
     study_record,
     study_row,
 )
-from mixtree.storage.schema import LOCK_SPACE, events, migrate, nodes, predictions, studies
+from mixtree.storage.schema import (
+    LOCK_SPACE,
+    bring_up,
+    events,
+    nodes,
+    predictions,
+    stored_version,
+    studies,
+)
 
 _BUSY_SECONDS = 30
 IN_MEMORY = ":memory:"
@@ -52,29 +64,30 @@ _EVENTS = sa.text("SELECT at, kind, message FROM events WHERE study_id = :study 
 class SqlStorage:
     """Studies in a database, their models in a folder or at any fsspec URL.
 
-    ``url`` is a file name (SQLite), ``sqlite://`` (in memory) or an SQLAlchemy URL such as
-    ``postgresql+psycopg://user@host/base``. Models are where ``checkpoints`` says; without it, where their
-    study says; for a new study, beside the file, or, behind a server's URL, in the folder
-    ``mixtree-checkpoints`` of the current one. A place that is not beside the file is written down with the
-    study, as an absolute path: it goes on from any folder.
+    ``url`` is a file name (SQLite), ``sqlite://`` (in memory) or ``postgresql://user@host/base``. The tables
+    are made with the first study: until then, and where they are another program's, nothing changes.
+
+    Models are where ``checkpoints`` says; without it, where their study says; for a new study, beside the
+    file, or, behind a server's URL, in the folder ``mixtree-checkpoints`` of the current one. A place that is
+    not beside the file is written down with the study, as an absolute path: it goes on from any folder.
     """
 
     def __init__(self, url: str | FilePath, *, checkpoints: str | FilePath | None = None) -> None:
-        self.url = str(url)
+        self.url = database_file(str(url))
+        parsed = _parsed(self.url)
+        self._sqlite = parsed.get_backend_name() == "sqlite"
+        in_memory = parsed.database in (None, "", IN_MEMORY)
+        self._file = FilePath(str(parsed.database)) if self._sqlite and not in_memory else None
+        self.where = str(self._file) if self._file else without_secrets(self.url)
+        """The place, without secrets."""
         try:
-            # A file's name is taken as it is: in a URL "?" and "%" have a meaning.
-            is_url = "://" in self.url
-            parsed = sa.make_url(self.url) if is_url else sa.URL.create("sqlite", database=self.url)
-            self._sqlite = parsed.get_backend_name() == "sqlite"
-            in_memory = parsed.database in (None, "", IN_MEMORY)
-            self._file = FilePath(str(parsed.database)) if self._sqlite and not in_memory else None
             self._engine = sa.create_engine(parsed, **self._options())
-        except (sa.exc.ArgumentError, NoSuchModuleError) as error:
-            raise InputError(f"{self.url!r} is no database URL: {error}") from error
         except ModuleNotFoundError as error:
             raise StorageError(
-                f"{self.url!r} needs the driver {error.name!r}: pip install it first"
+                f"{self.where!r} needs the driver {error.name!r}: pip install it first"
             ) from error
+        except (sa.exc.ArgumentError, NoSuchModuleError) as error:
+            raise _no_url(self.where) from error
         self._models = None if checkpoints is None else _absolute(str(checkpoints))
         self._ids: dict[str, int] = {}
         self._held: set[int] = set()
@@ -84,20 +97,16 @@ class SqlStorage:
         if self._sqlite:
             sa.event.listen(self._engine, "connect", _set_up_sqlite)
             sa.event.listen(self._engine, "begin", _begin_sqlite)
+        self._ready = False
+        """Whether the tables are there, in this version."""
         try:
-            with self._explained("open"):
-                migrate(self._engine, self._writing, where=self.where)
+            self._has_tables()
         except StorageError:
             self.close()
             raise
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_reopen, (self.url, self._models))
-
-    @property
-    def where(self) -> str:
-        """The place, without a password."""
-        return str(self._file) if self._file else self._engine.url.render_as_string()
 
     def close(self) -> None:
         """Close all connections."""
@@ -111,7 +120,7 @@ class SqlStorage:
         if not self._file.parent.is_dir():
             raise InputError(f"cannot put a database at {self._file}: there is no folder {self._file.parent}")
         if _only_readable(self._file):
-            return {"creator": partial(_open_only_readable, self._file)}
+            return {"creator": partial(_open_to_read, self._file, alone=True)}
         return {"connect_args": {"timeout": _BUSY_SECONDS}}
 
     def _elsewhere(self, record: StudyRecord) -> str | None:
@@ -126,7 +135,7 @@ class SqlStorage:
 
     def _stated(self, record: StudyRecord) -> str | None:
         place = self._elsewhere(record)
-        return None if place is None else without_password(place)
+        return None if place is None else without_secrets(place)
 
     @contextmanager
     def _explained(self, doing: str) -> Iterator[None]:
@@ -140,6 +149,38 @@ class SqlStorage:
                 )
             raise StorageError(f"cannot {doing} {self.where}: {reason}") from error
 
+    def _has_tables(self) -> bool:
+        """Whether there are tables. Older ones are brought up; nothing else changes."""
+        if not self._ready:
+            with self._explained("open"):
+                found = self._version()
+                if found is not None and found < schema.VERSION:
+                    bring_up(self._writing, where=self.where)
+            self._ready = found is not None
+        return self._ready
+
+    def _version(self) -> int | None:
+        if self._file is None:
+            with self._engine.connect() as connection:
+                return stored_version(connection, where=self.where)
+        if self._file.is_dir():
+            raise StorageError(f"cannot open {self._file}: it is a folder; name a file")
+        if not self._file.exists() or not self._file.stat().st_size:
+            return None
+        while True:
+            alone = _is_alone(self._file)
+            try:
+                return _look(self._file, alone=alone)
+            except (StorageError, DBAPIError):
+                if alone == _is_alone(self._file):
+                    raise  # else somebody has begun to write to it meanwhile
+
+    def _make_tables(self) -> None:
+        if not self._has_tables():
+            with self._explained("open"):
+                bring_up(self._writing, where=self.where)
+            self._ready = True
+
     @contextmanager
     def _write(self) -> Iterator[sa.Connection]:
         with self._explained("write to"), self._writing.begin() as connection:
@@ -152,6 +193,8 @@ class SqlStorage:
 
     def _id(self, name: str) -> int:
         if name not in self._ids:
+            if not self._has_tables():
+                raise unknown_study(name, [], self.where)
             with self._read() as connection:
                 found = connection.scalar(sa.select(studies.c.id).where(studies.c.name == name))
                 if found is None:
@@ -161,6 +204,8 @@ class SqlStorage:
         return self._ids[name]
 
     def create(self, record: StudyRecord) -> None:
+        check_name(record.name)
+        self._make_tables()
         with self._write() as connection:
             self._insert_study(connection, record)
 
@@ -172,6 +217,8 @@ class SqlStorage:
             raise taken_name(record.name, self.where) from error
 
     def load(self, name: str) -> StudyRecord:
+        if not self._has_tables():
+            raise unknown_study(name, [], self.where)
         with self._read() as connection:
             row = connection.execute(sa.select(studies).where(studies.c.name == name)).mappings().first()
         if row is None:
@@ -181,6 +228,8 @@ class SqlStorage:
         return study_record(row)
 
     def studies(self) -> list[StudyRecord]:
+        if not self._has_tables():
+            return []
         with self._read() as connection:
             rows = connection.execute(sa.select(studies).order_by(studies.c.id)).mappings().all()
         return [study_record(row) for row in rows]
@@ -211,6 +260,7 @@ class SqlStorage:
             self._lock_file(number).unlink(missing_ok=True)
 
     def copy(self, name: str, new: str) -> None:
+        check_name(new)
         record, records, remembered = self.load(name), self.nodes(name), self.events(name)
         if new in [each.name for each in self.studies()]:
             raise taken_name(new, self.where)
@@ -364,8 +414,53 @@ def _only_readable(file: FilePath) -> bool:
     return not writable and not (journal.exists() and journal.stat().st_size)
 
 
-def _open_only_readable(file: FilePath) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{quote(str(file.resolve()))}?mode=ro&immutable=1", uri=True)
+def _is_alone(file: FilePath) -> bool:
+    """Whether nobody has a file open that keeps a journal beside it: reading it would make one."""
+    try:
+        with file.open("rb") as opened:
+            keeps = opened.read(20)[18:19] == b"\2"
+    except OSError:
+        return False  # SQLite says why
+    return keeps and not file.with_name(file.name + "-wal").exists()
+
+
+def _open_to_read(file: FilePath, *, alone: bool) -> sqlite3.Connection:
+    """``alone``: nobody writes to it, so that no journal is needed and none is made."""
+    how = "mode=ro&immutable=1" if alone else "mode=ro"
+    return sqlite3.connect(f"file:{quote(str(file.resolve()))}?{how}", uri=True, timeout=_BUSY_SECONDS)
+
+
+def _look(file: FilePath, *, alone: bool) -> int | None:
+    """The version of a file's tables; StorageError for another program's, and for a damaged one."""
+    engine = sa.create_engine(
+        "sqlite://", creator=partial(_open_to_read, file, alone=alone), poolclass=sa.pool.NullPool
+    )
+    with engine.connect() as connection:
+        try:
+            found = stored_version(connection, where=str(file))
+            wrong = None if found is None else _damage(connection, file)
+        except DBAPIError as error:
+            wrong = str(error.orig)
+            if "malformed" not in wrong:
+                raise
+    if wrong is not None:
+        raise StorageError(
+            f"{file} is damaged, cut short or altered ({wrong}): take it from a copy, or save what is left "
+            f"of it (sqlite3 {file} .recover | sqlite3 saved.db)"
+        )
+    return found
+
+
+def _damage(connection: sa.Connection, file: FilePath) -> str | None:
+    """What is wrong with a file of ours; None if nothing is seen."""
+    written = int(connection.exec_driver_sql("PRAGMA page_count").scalar_one())
+    written *= int(connection.exec_driver_sql("PRAGMA page_size").scalar_one())
+    journal, left = file.with_name(file.name + "-wal"), file.stat().st_size
+    # SQLite takes a missing end of the last page for zeros. Where there is a journal, pages may be in it.
+    if left < written and not (journal.exists() and journal.stat().st_size):
+        return f"{written} bytes were written, {left} are left"
+    found = str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalar())
+    return None if found == "ok" else " ".join(found.split())
 
 
 def _set_up_sqlite(connection: Any, _record: Any) -> None:
@@ -420,19 +515,46 @@ def _locked(name: str, where: str) -> StudyLocked:
 
 
 def database_file(url: str) -> str:
-    """An SQLite URL as the file name that it means; everything else as it is.
+    """An SQLite URL as the file name that it means, that of a server in one spelling.
 
     >>> database_file("sqlite:////srv/studies.db"), database_file("sqlite:///studies.db")
     ('/srv/studies.db', 'studies.db')
+    >>> database_file("postgres://me@host/base")
+    'postgresql+psycopg://me@host/base'
     """
-    if not url.startswith("sqlite"):  # a file name needs no parsing
-        return url
-    try:
-        parsed = sa.make_url(url)
-    except sa.exc.ArgumentError:
-        return url
-    plain = parsed.get_backend_name() == "sqlite" and not parsed.query
+    url = re.sub("^postgres(ql)?://", "postgresql+psycopg://", url)
+    parsed = _parsed(url)
+    plain = "://" in url and parsed.get_backend_name() == "sqlite" and not parsed.query
     return (parsed.database or IN_MEMORY) if plain else url
+
+
+def _parsed(place: str) -> sa.URL:
+    """The URL of a file's name, or of a URL."""
+    # A file's name is taken as it is: in a URL "?" and "%" have a meaning.
+    if "://" not in place:
+        if re.match(r"[^\s/\\@:]+:(?![\\/])[^@]*@", place) and not FilePath(place).exists():
+            raise InputError(
+                "this place of studies looks like the URL of a database without its beginning: write "
+                "postgresql://USER:PASSWORD@HOST/BASE (and ./NAME for a file of such a name)"
+            )
+        return sa.URL.create("sqlite", database=place)
+    try:
+        parsed = sa.make_url(place)
+    except (sa.exc.ArgumentError, ValueError):
+        # It cannot be told which part of it is secret: the error's own words may hold it too.
+        raise _no_url(place.partition("://")[0] + "://…") from None
+    if "@" in (parsed.host or ""):
+        raise _no_url(f"{parsed.drivername}://…")
+    if parsed.get_backend_name() not in ("sqlite", "postgresql"):
+        raise _no_url(without_secrets(place))
+    return parsed
+
+
+def _no_url(shown: str) -> InputError:
+    return InputError(
+        f"{shown!r} is no database URL for studies: give a file, or "
+        "postgresql://USER:PASSWORD@HOST:PORT/BASE (%40 for an @ in the password, %2F for a /)"
+    )
 
 
 def open_storage(url: str | FilePath, *, checkpoints: str | FilePath | None = None) -> SqlStorage:
