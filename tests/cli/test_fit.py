@@ -18,6 +18,8 @@ from safetensors.numpy import load_file
 
 from mixtree.engine.study import stored_tree
 from mixtree.storage.sql import open_storage
+from mixtree.trainers.mlp import MlpTrainer
+from mixtree.verdict import judge as judging
 
 KEYS = [
     "study", "policy", "decided", "mixture", "metric", "val_score", "test_score", "budget", "spent",
@@ -542,3 +544,34 @@ def test_the_estimator_minimises_what_the_command_minimises(tables, done, metric
     assert model.mixture_ == pytest.approx(found["mixture"])
     assert model.best_score_ == pytest.approx(found["val_score"], rel=1e-5)
     assert model.verdict_.score.value == pytest.approx(found["verdict"]["score"]["value"], rel=1e-5)
+
+
+@pytest.mark.parametrize("storage", [[], ["--storage", "elsewhere.db"]])
+def test_a_folder_that_is_removed_while_the_verdict_is_made_costs_no_model(
+    storage, tables, done, base, monkeypatch
+):
+    def removing(*args, **options):
+        shutil.rmtree("out")
+        return judge(*args, **options)
+
+    judge = judging.judge
+    monkeypatch.setattr(judging, "judge", removing)
+    answer = done("fit", *base, "--out", "out", *storage)
+    assert "out was moved or removed before the model was written, which is in out anyway" in " ".join(
+        answer.out.split()
+    )
+    monkeypatch.undo()
+    done("predict", tables / "out", tables / "new.csv", "-o", tables / "predictions.csv")
+
+
+def test_a_folder_that_is_removed_while_the_study_runs_stops_it_at_once(tables, mixtree, base, monkeypatch):
+    def removing(self, states):
+        shutil.rmtree("out", ignore_errors=True)
+        return evaluate(self, states)
+
+    evaluate = MlpTrainer.evaluate
+    monkeypatch.setattr(MlpTrainer, "evaluate", removing)
+    answer = mixtree("fit", *base, "--out", "out")
+    assert answer.code == 1
+    assert "was moved or removed while the study ran, which stops here" in answer.err
+    assert not Path("out/model.json").exists()

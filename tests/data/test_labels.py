@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from mixtree.data.labels import Labels, alike
+from mixtree.data.labels import Labels, alike, as_column
 from mixtree.errors import DataError, InputError
 
 
@@ -103,3 +103,21 @@ def test_an_unseen_label_is_named() -> None:
     labels = Labels("y", "classification", ("a", "b"))
     with pytest.raises(DataError, match="file v: label 'NA', 'c' in column 'y' is in no training row"):
         labels.encode(column(["a", "c", "NA"]), where="file v")
+
+
+@pytest.mark.parametrize("kind", [pl.UInt64, pl.Int128])
+def test_whole_numbers_near_2_to_the_64_stay_apart(kind: Any) -> None:
+    high = [2**64 - 1, 2**64 - 2, None]
+    columns = alike("y", {"a": pl.Series(high, dtype=kind), "b": pl.Series([3])})
+    assert {where: column.to_list() for where, column in columns.items()} == {"a": high, "b": [3]}
+    known = Labels.learn("y", pl.concat(columns.values()))
+    assert known.classes == (3, 2**64 - 2, 2**64 - 1)
+    assert known.encode(columns["a"].drop_nulls(), where="here").tolist() == [2, 1]
+    assert as_column([3, 2**64 - 1]).to_list() == [3, 2**64 - 1]
+    with pytest.raises(DataError, match="whole numbers beyond 2⁶³, and others that are negative"):
+        alike("y", {"a": columns["a"], "b": pl.Series([-1])})
+
+
+def test_labels_that_are_too_large_are_not_called_missing() -> None:
+    with pytest.raises(DataError, match=r"train.csv: label column 'y': 2 of 3 labels are beyond.*1e\+306"):
+        alike("y", {"train.csv": pl.Series([1e306, -1e306, 1.5])})

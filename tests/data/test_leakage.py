@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
 
-from mixtree.data.leakage import Keys, Overlap, find_leakage, tells_label
+from mixtree.data.leakage import Keys, Overlap, find_leakage, independent, tells_label
+from mixtree.data.sources import Rows, Sources
 
 
 def keys(features: list[int], labels: list[int]) -> Keys:
@@ -83,3 +86,18 @@ def test_a_copy_is_found_in_a_table_sorted_by_label() -> None:
 @pytest.mark.parametrize(("rows", "same", "matters"), [(1, 0, False), (1, 1, True), (200, 0, True)])
 def test_a_row_with_another_label_is_no_leak(rows: int, same: int, matters: bool) -> None:
     assert Overlap("test", "source 'a'", rows, same, 10_000, rows).matters is matters
+
+
+def test_judging_rows_of_arrays_are_looked_for_in_the_sources() -> None:
+    rng = np.random.default_rng(0)
+    a, b, own = (Rows(rng.normal(size=(40, 3)), rng.normal(size=40)) for _ in range(3))
+    test = Rows(np.concatenate([b.x[:5], rng.normal(size=(5, 3))]).astype(np.float64), np.arange(10.0))
+    given = Sources(("a", "b"), (a, b), Rows(np.concatenate([own.x, a.x[:4]]), np.append(own.y, a.y[:4])), 0)
+    kept, same, told = independent(given, test)
+    assert (kept, same) == (given, test)
+    worth = ": scores on them may be too good"
+    assert told == (
+        f"4 of 44 validation rows also stand in source 'a' (the same features){worth}",
+        f"5 of 10 test rows also stand in source 'b' (the same features, 5 with another label){worth}",
+    )
+    assert independent(replace(given, validation=own), None)[2] == ()

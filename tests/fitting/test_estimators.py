@@ -416,3 +416,11 @@ def test_a_pipelines_transformers_are_those_of_the_training_rows():
         make_pipeline(MinMaxScaler((50, 90)), GaussianNB()), budget=60, reference="none", policy="uniform"
     ).fit(x, y, source=np.repeat(["a", "b"], 200), X_val=x[:100], y_val=y[:100])
     assert model.score(x, y) > 0.9
+
+
+def test_validation_rows_that_are_source_rows_are_told_of():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(200, 5)), rng.integers(0, 2, 200)
+    fitted = MixtureClassifier("linear", budget=20).fit(x, y, X_val=x[:150], y_val=y[:150])
+    told = "150 of 150 validation rows also stand in source 'all' (the same features)"
+    assert any(each.startswith(told) for each in fitted.verdict_.warnings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import time
 import warnings
 from contextlib import closing
 from dataclasses import replace
@@ -482,3 +483,46 @@ def test_a_study_does_not_go_on_with_another_metric_to_minimise(sources, tmp_pat
     fit(sources, metric=scored(1.0), objective="metric", resume=True, **how)
     with pytest.raises(StorageError, match="objective.function was"):
         fit(sources, metric=scored(2.0), objective="metric", resume=True, **how)
+
+
+def test_validation_rows_that_are_source_rows_are_told_of():
+    rng = np.random.default_rng(0)
+    sources = {name: (rng.normal(size=(200, 5)), rng.integers(0, 2, 200)) for name in "ab"}
+    leaked, fresh = (
+        (sources["a"][0][:150], sources["a"][1][:150]),
+        (rng.normal(size=(40, 5)), sources["b"][1][:40]),
+    )
+    told = "150 of 150 validation rows also stand in source 'a' (the same features)"
+    result = fit(sources, leaked, test=fresh, model="linear", budget=20)
+    assert any(each.startswith(told) for each in result.verdict.warnings)
+    result = fit(sources, fresh, test=leaked, model="linear", budget=20)
+    assert any(each.startswith(told.replace("validation", "test")) for each in result.verdict.warnings)
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.3])
+def test_a_time_limit_holds_for_a_slow_torch_module(seconds):
+    class Slow(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(5, 2)
+
+        def forward(self, x):
+            time.sleep(seconds if self.training else 0.0)
+            return self.layer(x)
+
+    rng = np.random.default_rng(0)
+    rows = [(rng.normal(size=(200, 5)).astype(np.float32), rng.integers(0, 2, 200)) for _ in range(3)]
+    began, seen = time.monotonic(), []
+    # Of so many steps a segment is one: choosing an engine is what could take long.
+    options = {"budget": 20_000, "steps": 1, "segments": 20_000, "policy": "mixmatch-ch", "reference": "none"}
+    result = fit(
+        {"a": rows[0], "b": rows[1]},
+        rows[2],
+        model=Slow,
+        time_limit=2,
+        listeners=[lambda event: seen.append(time.monotonic())],
+        **options,
+    )
+    segment = max(np.diff(seen))
+    assert result.reason == "the time limit was reached"
+    assert time.monotonic() - began < 4 + segment

@@ -26,7 +26,7 @@ from mixtree.cli.options import (
     whole,
     with_config,
 )
-from mixtree.cli.place import Place, find_place, write
+from mixtree.cli.place import Place, certificate, find_place, watch, write
 from mixtree.cli.reports import dry_run, print_plan, print_result
 from mixtree.cli.studies import Json, Name, Where, open_existing, pick
 from mixtree.errors import DataError, InputError
@@ -149,13 +149,14 @@ def _fit_data(
 ) -> None:
     from rich.console import Console
 
-    from mixtree.engine.study import run
+    from mixtree.engine.study import run, seconds_left
     from mixtree.fitting.pipeline import metric_of, prepare
     from mixtree.listeners.progress import StudyProgress
     from mixtree.storage.sql import open_storage
     from mixtree.verdict.judge import judged
     from mixtree.verdict.references import TimeLimit
 
+    started = time.monotonic()
     given, classes = fit_options(values, init=arrays), data.problem_sources.classes
     data, options, scale = scaled(data, given, scale_of(values))
     data = testable(data, metric_of(options, classes))
@@ -167,9 +168,10 @@ def _fit_data(
             typer.echo(json.dumps(dry_run(data, prepared)))
         return
     place.make()
-    started = time.monotonic()
     storage = open_storage(place.storage, checkpoints=None if resuming else place.models)
     with StudyProgress() as progress, closing(storage):
+        gone = place.mark()
+        left, began = seconds_left(time_limit, started), time.monotonic()
         result = run(
             prepared.search,
             prepared.trainer,
@@ -179,8 +181,8 @@ def _fit_data(
             resume=resuming,
             workers=values.get("workers", 1),
             objective=prepared.objective,
-            time_limit=time_limit,
-            listeners=[place.watch(), progress],
+            time_limit=left,
+            listeners=[watch(gone), progress],
             allow_changed_data=allow_changed_data,
             keep_predictions=prepared.keep_predictions,
             data=prepared.given,
@@ -194,10 +196,16 @@ def _fit_data(
             scale=scale,
             storage=storage,
             listeners=[progress],
-            limit=TimeLimit.after(result, started, time_limit),
+            limit=TimeLimit.after(result, began, left),
             warnings=data.doubtful,
         )
-    about = write(place, data, prepared, result, values, scale)
+        # What took long to find is written, even where its study can no longer be read.
+        if (lost := gone()) is not None and result.verdict is not None:
+            told = f"{lost} was moved or removed before the model was written, which is in {place.out} anyway"
+            warned = (*result.verdict.warnings, told)
+            result = replace(result, verdict=replace(result.verdict, warnings=warned))
+        sure = None if lost is not None else certificate(storage, place.study)
+    about = write(place, data, prepared, result, values, scale, sure)
     keys = (
         "study",
         "policy",

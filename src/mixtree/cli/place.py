@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mixtree.data.tables import TableData
     from mixtree.engine.study import Result
     from mixtree.fitting.pipeline import Prepared
+    from mixtree.storage.base import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +100,12 @@ class Place:
             # With a study that was deleted went what the model was kept for.
             return study not in [each.name for each in storage.studies()]
 
-    def watch(self) -> Callable[[object], None]:
-        """A listener that stops the study once its folder or its file is gone: nothing could be written."""
+    def mark(self) -> Callable[[], Path | None]:
+        """What tells later which of the folder and the study's file was moved or removed since now."""
         files = [self.out] if "://" in self.storage else [self.out, Path(self.storage)]
         made: list[tuple[Path, os.stat_result]] = []
 
-        def look(_: object) -> None:
+        def gone() -> Path | None:
             if not made:  # the study has begun, so they are there
                 made.extend((file, file.stat()) for file in files)
             for file, then in made:
@@ -113,12 +114,23 @@ class Place:
                 except OSError:
                     same = False
                 if not same:
-                    raise StorageError(
-                        f"{file} was moved or removed while the study ran, which stops here: go on where it "
-                        "is now (mixtree resume DIR), or begin again"
-                    )
+                    return file
+            return None
 
-        return look
+        return gone
+
+
+def watch(gone: Callable[[], Path | None]) -> Callable[[object], None]:
+    """A listener that stops the study once its folder or its file is gone: nothing could be written."""
+
+    def look(_: object) -> None:
+        if (file := gone()) is not None:
+            raise StorageError(
+                f"{file} was moved or removed while the study ran, which stops here: go on where it is now "
+                "(mixtree resume DIR), or begin again"
+            )
+
+    return look
 
 
 def find_place(values: Values, *, resuming: bool) -> Place | None:
@@ -164,6 +176,7 @@ def write(
     result: Result[Any],
     values: Values,
     scale: LabelScale,
+    certificate: str | None,
 ) -> dict[str, Any]:
     """Write the model folder; what was written about the model."""
     from mixtree.data.fingerprint import data_fingerprint
@@ -214,18 +227,17 @@ def write(
         "data": data_fingerprint(prepared.given),
         "warnings": [*data.warnings, *result.warnings],
         "verdict": None if result.verdict is None else result.verdict.as_dict(),
-        "certificate": _certificate(place),
+        "certificate": certificate,
     }
     write_model(place.out, arrays=trainer.save(result.state), preprocessor=data.preprocessor, about=about)
     return about
 
 
-def _certificate(place: Place) -> str | None:
+def certificate(storage: Storage, study: str) -> str | None:
     """How much better an untried mixture could be, in words; only a tree search knows."""
     from mixtree.planning.certificate import certificate_of
 
-    with closing(open_existing(place.storage)) as storage:
-        found = certificate_of(storage, storage.load(place.study))
+    found = certificate_of(storage, storage.load(study))
     return None if found is None else found.sentence
 
 

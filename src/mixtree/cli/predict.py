@@ -36,6 +36,7 @@ def predict(
     import polars as pl
 
     from mixtree.data.drift import unlike
+    from mixtree.data.labels import as_column
     from mixtree.data.tables import read_table
     from mixtree.fitting.model_folder import load_model
 
@@ -48,7 +49,7 @@ def predict(
     if loaded.classes is None:
         found: dict[str, Any] = {"prediction": scores}
     else:
-        found = {"prediction": [loaded.classes[place] for place in scores.argmax(axis=1)]}
+        found = {"prediction": as_column(loaded.classes).gather(scores.argmax(axis=1))}
         found |= {f"probability_{_word(label)}": scores[:, n] for n, label in enumerate(loaded.classes)}
     if taken := [name for name in columns if name in found]:
         raise InputError(f"cannot keep the column {taken[0]!r} of {table}: a prediction has this name")

@@ -51,10 +51,10 @@ def without_copies(sources: Sources, test: Rows | None) -> tuple[Sources, Rows |
 
 def copied(rows: Rows, sources: Sequence[Rows], *, within: Rows | None = None) -> Mask:
     """Which rows repeat one of ``within``, or an earlier one of their own; those alike by chance do not."""
-    keys = _Keys.of(rows)
-    repeats = _repeats(keys, None if within is None else _Keys.of(within))
+    keys = RowKeys.of(rows)
+    repeats = _repeats(keys, None if within is None else RowKeys.of(within))
     if repeats.any():
-        repeats &= ~np.isin(keys.rows, np.concatenate([_Keys.of(source).rows for source in sources]))
+        repeats &= ~np.isin(keys.rows, np.concatenate([RowKeys.of(source).rows for source in sources]))
     return repeats
 
 
@@ -62,7 +62,7 @@ def row_numbers(parts: Sequence[Rows]) -> list[NDArray[np.intp]]:
     """A number for every row, by which it is known in the other parts; within a part all are different."""
     both = []
     for rows in parts:
-        keys = _Keys.of(rows).rows
+        keys = RowKeys.of(rows).rows
         order = np.argsort(keys, kind="stable")
         first = np.searchsorted(keys[order], keys[order])
         time = np.empty(len(keys), dtype=np.uint64)
@@ -81,7 +81,7 @@ def weighed(sources: Sources, sample: Sequence[Rows]) -> Sources:
     """
     if not any(map(_has_copies, sources.rows, sample)):
         return sources
-    keys = [_Keys.of(rows) for rows in (*sources.rows, sources.validation)]
+    keys = [RowKeys.of(rows) for rows in (*sources.rows, sources.validation)]
     known, places = np.unique(np.concatenate([np.unique(each.rows) for each in keys]), return_counts=True)
     alone = known[places == 1]
     found = tuple(_merged(*each, alone) for each in zip(sources.rows, keys[:-1], strict=True))
@@ -90,7 +90,7 @@ def weighed(sources: Sources, sample: Sequence[Rows]) -> Sources:
     return replace(sources, rows=found)
 
 
-def _merged(rows: Rows, keys: _Keys, alone: Numbers) -> Rows:
+def _merged(rows: Rows, keys: RowKeys, alone: Numbers) -> Rows:
     """The rows without copies, which are a weight now; of those that stand in no other place (sorted)."""
     repeats = _repeats(keys)
     place = np.searchsorted(alone, keys.rows[repeats])
@@ -109,7 +109,7 @@ def _has_copies(rows: Rows, sample: Rows) -> bool:
     """Whether there are copies in the sample; of a large source in some more rows."""
     if (some := min(int(_SOME * np.sqrt(len(rows))), len(rows))) > len(sample):
         sample = rows.take(np.random.default_rng(0).choice(len(rows), some, replace=False))
-    return _twins(sample) and bool(_repeats(_Keys.of(sample)).any())
+    return _twins(sample) and bool(_repeats(RowKeys.of(sample)).any())
 
 
 def _twins(rows: Rows) -> bool:
@@ -124,7 +124,7 @@ def _twins(rows: Rows) -> bool:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Keys:
+class RowKeys:
     """A number for every row's features, one for the whole row, and its label."""
 
     features: Numbers
@@ -132,21 +132,21 @@ class _Keys:
     labels: NDArray[np.float64]
 
     @classmethod
-    def of(cls, rows: Rows) -> _Keys:
+    def of(cls, rows: Rows) -> RowKeys:
         """Of dense and sparse rows alike, whatever the type of their numbers."""
         features, labels = _numbers(rows.x), np.asarray(rows.y, dtype=np.float64)
         first, second = _odd(2)
         return cls(features, features * first + _spread(labels) * second, labels)
 
-    def __add__(self, more: _Keys) -> _Keys:
-        return _Keys(
+    def __add__(self, more: RowKeys) -> RowKeys:
+        return RowKeys(
             np.concatenate([self.features, more.features]),
             np.concatenate([self.rows, more.rows]),
             np.concatenate([self.labels, more.labels]),
         )
 
 
-def _repeats(keys: _Keys, others: _Keys | None = None) -> Mask:
+def _repeats(keys: RowKeys, others: RowKeys | None = None) -> Mask:
     """Which rows repeat one of the others, or an earlier one of their own, and not by chance.
 
     Rows of the same features with different labels are alike by chance. If there are about as many of those
@@ -190,6 +190,9 @@ def _numbers(x: Any) -> Numbers:
 def _spread(values: NDArray[Any]) -> Numbers:
     """Bits of the numbers, those of each over all places; 0 stays 0, and −0 becomes it."""
     bits = (np.asarray(values, dtype=np.float64) + 0.0).view(np.uint64)
+    if values.dtype.kind in "iu" and values.dtype.itemsize == 8:  # of ids, floats hold the first 53 bits only
+        large = (values > 2**53) | (values < -(2**53))
+        bits = bits + np.where(large, values & values.dtype.type(0x7FF), 0).astype(np.uint64)
     bits ^= bits >> np.uint64(32)
     bits *= np.uint64(0x9E3779B97F4A7C15)
     bits ^= bits >> np.uint64(29)

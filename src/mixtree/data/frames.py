@@ -10,13 +10,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from mixtree.data.arrays import LARGEST
 from mixtree.data.readers import MISSING, names
 from mixtree.errors import DataError
 
 Kind: TypeAlias = Literal["number", "boolean", "text", "date", "empty", "other"]
-
-LARGEST = 1e100
-"""Numbers beyond this are taken for missing, as infinities are: their squares would overflow."""
 
 Where: TypeAlias = str
 

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from mixtree.data.arrays import refuse_huge
 from mixtree.data.frames import as_numbers, as_text, kind_of
 from mixtree.data.readers import names
 from mixtree.data.sources import MOST_CLASSES
@@ -68,7 +69,7 @@ class Labels:
         """Class numbers or targets of labels (as `alike` makes them), none of them missing."""
         if self.classes is None:
             return column.cast(pl.Float64).to_numpy().astype(np.float64)
-        keys = pl.Series(self.classes).cast(pl.String)
+        keys = as_column(self.classes).cast(pl.String)
         text = column.cast(pl.String)
         codes = text.cast(pl.Enum(keys), strict=False)
         if codes.null_count():
@@ -106,24 +107,47 @@ def alike(name: str, columns: Mapping[str, pl.Series]) -> dict[str, pl.Series]:
         return {where: as_text(as_text(column).str.strip_chars()) for where, column in columns.items()}
     if "number" not in kinds.values():
         return {where: column.cast(pl.Boolean) for where, column in columns.items()}
+    for where, column in columns.items():
+        if kinds[where] == "number":
+            refuse_huge(column.cast(pl.Float64).drop_nulls().to_numpy(), f"{where}: label column {name!r}")
     whole = {where: _whole(column) for where, column in columns.items()}
     if any(column is None for column in whole.values()):
         return {where: as_numbers(column) for where, column in columns.items()}
-    return {where: column for where, column in whole.items() if column is not None}
+    found = {where: column for where, column in whole.items() if column is not None}
+    if all(column.dtype == pl.Int64 for column in found.values()):
+        return found
+    positive = {where: column.cast(pl.UInt64, strict=False) for where, column in found.items()}
+    if any(positive[where].null_count() > column.null_count() for where, column in found.items()):
+        raise DataError(
+            f"label column {name!r} holds whole numbers beyond 2⁶³, and others that are negative or beyond "
+            "2⁶⁴: write them as text"
+        )
+    return positive
+
+
+def as_column(labels: Sequence[Label]) -> pl.Series:
+    """Labels as a column of one type, which has to be named where numbers are beyond 2⁶³."""
+    wide = any(isinstance(label, int) and label >= 2**63 for label in labels)
+    return pl.Series(labels, dtype=pl.UInt64 if wide else None)
 
 
 def _whole(column: pl.Series) -> pl.Series | None:
     """The labels as whole numbers, or None if some are not."""
     # Whole numbers stay as they are: beyond 2⁵³ a float would not hold them.
     exact = column if column.dtype.is_integer() else as_numbers(column)
-    whole = exact.cast(pl.Int64, strict=False)
-    return whole if whole.null_count() == exact.null_count() and (whole == exact).all() else None
+    for kind in (pl.Int64, pl.Int128):  # beyond 2⁶³ those that are whole by their type only
+        whole = exact.cast(kind, strict=False)
+        if whole.null_count() == exact.null_count() and (whole == exact).all():
+            return whole
+        if not exact.dtype.is_integer():
+            break
+    return None
 
 
 def _guess(known: pl.Series) -> Task:
     if known.dtype in (pl.String, pl.Boolean):
         return "classification"
-    return "classification" if known.dtype == pl.Int64 and len(known) <= MOST_CLASSES else "regression"
+    return "classification" if known.dtype.is_integer() and len(known) <= MOST_CLASSES else "regression"
 
 
 def _ordered(name: str, known: pl.Series, classes: Sequence[Label]) -> tuple[Label, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from mixtree.data.copies import RowKeys, without_copies
 from mixtree.data.frames import as_numbers, kind_of
+from mixtree.data.sources import TEST, VALIDATION, Rows, Sources
 
 _ENOUGH, _SAMPLE = 100, 10_000
 """Rows from which a column that tells the label in all of them is no accident; rows that are tried first."""
@@ -59,9 +61,34 @@ class Keys:
         """Keys of rows with these hashes of their features and these labels."""
         return cls(features, pl.DataFrame({"features": features, "label": labels}).hash_rows())
 
+    @classmethod
+    def of_rows(cls, rows: Rows) -> Keys:
+        """Keys of rows of numbers."""
+        keys = RowKeys.of(rows)
+        return cls(pl.Series(keys.features), pl.Series(keys.rows))
+
     def take(self, index: NDArray[Any]) -> Keys:
         """The keys at these positions."""
         return Keys(self.features[index], self.whole[index])
+
+
+def independent(
+    sources: Sources, test: Rows | None, *, leakage: Sequence[Overlap] | None = None
+) -> tuple[Sources, Rows | None, tuple[str, ...]]:
+    """Judging rows without copies, and in words what was left out and which of them stand in a source too.
+
+    Every door asks here. ``leakage`` is that of the tables' own values, if there are tables.
+    """
+    if leakage is None:
+        judges = {VALIDATION: sources.validation} | ({} if test is None else {TEST: test})
+        given = dict(zip(sources.names, sources.rows, strict=True))
+        mine, theirs = ({name: Keys.of_rows(rows) for name, rows in part.items()} for part in (given, judges))
+        leakage = find_leakage(mine, theirs)
+    sources, test, copies = without_copies(sources, test)
+    shared = [
+        str(each) for each in leakage if each.matters and (each.source.startswith("source ") or not copies)
+    ]
+    return sources, test, (*copies, *shared)
 
 
 def find_leakage(sources: Mapping[str, Keys], parts: Mapping[str, Keys]) -> tuple[Overlap, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from mixtree.data.arrays import refuse_huge, refuse_lossy
 from mixtree.errors import DataError
 from mixtree.simplex import Mixture
 
@@ -19,6 +20,7 @@ TARGET = "target"
 VALIDATION, TEST = "validation", "test"
 """What rows that only judge are called."""
 
+_PARTS = ("features", "labels", "weights")
 _NO_WEIGHTS = "{} rows have no weights: they count alike in every score"
 
 MOST_CLASSES = 50
@@ -174,6 +176,8 @@ def rows_from(part: Any, where: str, columns: Sequence[Any] | None = None) -> Ro
     if len(given) == 3 and where in (VALIDATION, TEST):
         raise DataError(_NO_WEIGHTS.format(where))
     x = in_order(given[0], columns, where, "the other rows")
+    for values, what in zip((x, *given[1:]), _PARTS, strict=False):
+        refuse_lossy(values, f"{where}: {what}")
     try:
         table = x.tocsr() if hasattr(x, "tocsr") else np.asarray(x)
         y = np.asarray(given[1])
@@ -241,6 +245,8 @@ def _check_rows(part: Rows, where: str, *, shape: tuple[int, ...], classes: int)
             f"{where} has rows of shape {tuple(part.x.shape[1:])} but validation has {shape}: resize or pad "
             "them, or give row numbers as x and let the trainer read the rows (collate= in torch)"
         )
+    for given, what in zip((part.x, part.y, part.weight), _PARTS, strict=True):
+        refuse_lossy(given, f"{where}: {what}")
     values = part.x.data if hasattr(part.x, "tocsr") else part.x
     if not np.issubdtype(values.dtype, np.number):
         raise DataError(
@@ -270,3 +276,5 @@ def _check_rows(part: Rows, where: str, *, shape: tuple[int, ...], classes: int)
                 "MixtureClassifier, which does it"
             )
         raise DataError(f"{where}: regression targets must be finite numbers")
+    else:
+        refuse_huge(part.y, where)

@@ -14,11 +14,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from mixtree.data.columns import Column, values_of
-from mixtree.data.copies import without_copies
 from mixtree.data.drift import unlike
 from mixtree.data.frames import kind_of
 from mixtree.data.labels import Label, Labels
-from mixtree.data.leakage import Keys, Overlap, find_leakage, tells_label
+from mixtree.data.leakage import Keys, Overlap, find_leakage, independent, tells_label
 from mixtree.data.parts import Part, features_of, read_parts
 from mixtree.data.preprocessing import Preprocessor
 from mixtree.data.readers import names, pick, read_table
@@ -101,18 +100,15 @@ def load_tables(spec: TableSpec, *, seed: int = 0, preprocessor: Preprocessor | 
     validation, classes = judges["validation"].rows, len(labels.classes or ())
     sources = Sources(tuple(ready), tuple(ready.values()), validation, classes)
     test = judges["test"].rows if "test" in judges else None
-    sources, test, copies = without_copies(sources, test)
-    shared = [
-        str(each) for each in leakage if each.matters and (each.source.startswith("source ") or not copies)
-    ]
+    sources, test, doubts = independent(sources, test, leakage=leakage)
     return TableData(
         sources,
         test,
         preprocessor,
         labels,
         leakage,
-        (*told, *given_away, *absent, *shared, *copies),
-        (*given_away, *absent, *copies, *shared),
+        (*told, *given_away, *absent, *doubts),
+        (*given_away, *absent, *doubts),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -292,6 +293,19 @@ def opened(storage: Storage | str | FilePath | None, *, kept: bool = False) -> I
         yield (_Kept() if kept else ScratchStorage()) if storage is None else storage
 
 
+def seconds_left(time_limit: float | None, since: float) -> float | None:
+    """What is left of a time limit that began then; of one that is over a moment, for the first round."""
+    if time_limit is None:
+        return None
+    _check_time_limit(time_limit)
+    return max(1e-9, float(time_limit) - (time.monotonic() - since))
+
+
+def _check_time_limit(time_limit: object) -> None:
+    if time_limit is not None and not (isinstance(time_limit, Real) and float(time_limit) > 0):
+        raise InputError(f"the time limit must be a number of seconds above 0; got {time_limit!r}")
+
+
 def _check(
     search: object, trainer: object, *, workers: int, keep: str, time_limit: object, max_failures: int
 ) -> None:
@@ -307,7 +321,6 @@ def _check(
         leave_if_unguarded()
     if keep not in ("all", "frontier", "best"):
         raise InputError(f"keep must be 'all', 'frontier' or 'best'; got {keep!r}")
-    if time_limit is not None and not (isinstance(time_limit, Real) and float(time_limit) > 0):
-        raise InputError(f"the time limit must be a number of seconds above 0; got {time_limit!r}")
+    _check_time_limit(time_limit)
     if max_failures < 1:
         raise InputError(f"max_failures must be at least 1; got {max_failures}")

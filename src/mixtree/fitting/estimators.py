@@ -20,13 +20,14 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from mixtree.data.arrays import joined, refuse_lossy
 from mixtree.data.columns import refuse_row_numbers
-from mixtree.data.copies import without_copies
 from mixtree.data.frames import as_frame, is_missing
+from mixtree.data.leakage import independent
 from mixtree.data.preprocessing import Preprocessor
 from mixtree.data.sources import Rows, Sources, in_order
 from mixtree.engine.loop import FINISHED
-from mixtree.engine.study import opened, run
+from mixtree.engine.study import opened, run, seconds_left
 from mixtree.errors import DataError, InputError
 from mixtree.fitting.pipeline import FitOptions, Prepared, metric_of, prepare, scaled
 from mixtree.metrics import Metric, class_names
@@ -113,8 +114,11 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         a dictionary ``{name: (X, y)}``. ``X_val`` and ``y_val`` are the target's rows; without them a part of
         the rows (``validation_fraction``) is set aside. Without ``source`` there is one source.
         """
+        started = time.monotonic()
         in_order = source is None  # a dictionary has an order; a column's sources are taken by name
         X, y, source = _joined(X, y, source)
+        for values, what in ((X, "X"), (y, "y"), (source, "source"), (X_val, "X_val"), (y_val, "y_val")):
+            refuse_lossy(values, what)
         if y is None:
             raise ValueError("This estimator requires y to be passed, but the target y is None.")
         seed = self._seed()
@@ -145,10 +149,10 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         self._fit_scaling(X)
         names = dict.fromkeys(groups.tolist())
         sources = self._sources(X, labels, groups, validation, tuple(names if in_order else sorted(names)))
-        self._fit_sources(sources, seed, stand_in=X_val is None and source is not None)
+        self._fit_sources(sources, seed, started, stand_in=X_val is None and source is not None)
         return self
 
-    def _fit_sources(self, sources: Sources, seed: int, *, stand_in: bool) -> None:
+    def _fit_sources(self, sources: Sources, seed: int, started: float, *, stand_in: bool) -> None:
         options = FitOptions(
             model=self.estimator,
             policy=self.policy,
@@ -170,7 +174,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             use_target_rows=self.use_target_rows,  # type: ignore[arg-type]
             class_weight=self._class_weights(),
         )
-        sources, _, copies = without_copies(sources, None)
+        sources, _, doubts = independent(sources, None)
         metric = metric_of(options, sources.classes)  # in the label's own units
         sources, options, self._scale = scaled(sources, options)
         with class_names(self._class_names()):
@@ -181,11 +185,19 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         for name in self.baselines or ():  # one that nobody knows fails here, before any training
             make_search(name, prepared.setting)
         with class_names(self._class_names(), told=True):
-            self._run(prepared, metric, copies, stand_in=stand_in)
+            self._run(prepared, metric, doubts, started, stand_in=stand_in)
 
-    def _run(self, prepared: Prepared, metric: Metric, copies: tuple[str, ...], *, stand_in: bool) -> None:
+    def _run(
+        self,
+        prepared: Prepared,
+        metric: Metric,
+        doubts: tuple[str, ...],
+        started: float,
+        *,
+        stand_in: bool,
+    ) -> None:
         seed, sources = prepared.options.seed, prepared.given
-        started = time.monotonic()
+        left, began = seconds_left(self.time_limit, started), time.monotonic()
         with opened(self.storage, kept=prepared.keep_predictions) as place:
             result = run(
                 prepared.search,
@@ -196,13 +208,13 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
                 resume=self.resume,
                 objective=prepared.objective,
                 workers=self.workers,
-                time_limit=self.time_limit,
+                time_limit=left,
                 keep_predictions=prepared.keep_predictions,
                 data=prepared.given,
             )
-            limit = TimeLimit.after(result, started, self.time_limit)
+            limit = TimeLimit.after(result, began, left)
             how: dict[str, Any] = {"metric": metric, "scale": self._scale, "storage": place}
-            result = judged(prepared, result, **how, limit=limit, warnings=copies)
+            result = judged(prepared, result, **how, limit=limit, warnings=doubts)
         trainer: Any = prepared.trainer
         validation = prepared.sources.validation
         self.mixture_ = result.weights
@@ -282,6 +294,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _read_more(self, X: Any) -> Any:
         """Checked features of rows like those in fit."""
+        refuse_lossy(X, "X")
         if self._is_table:
             frame = as_frame(X)
             if not hasattr(X, "columns") and len(frame.columns) != self.n_features_in_:
@@ -414,10 +427,12 @@ class MixtureClassifier(ClassifierMixin, _MixtureEstimator):  # type: ignore[mis
         return labels.astype(np.int64)
 
     def _encode(self, y: NDArray[Any]) -> NDArray[Any]:
-        unknown = sorted(set(np.unique(y).tolist()) - set(self.classes_.tolist()), key=str)
+        values, places = np.unique(y, return_inverse=True)
+        known = {label: number for number, label in enumerate(self.classes_.tolist())}
+        unknown = sorted(set(values.tolist()) - known.keys(), key=str)
         if unknown:
             raise DataError(f"y_val has classes that no source has: {', '.join(map(repr, unknown))}")
-        return np.searchsorted(self.classes_, y).astype(np.int64)
+        return np.array([known[label] for label in values.tolist()], dtype=np.int64)[places]
 
     def _class_names(self) -> list[Any]:
         names: list[Any] = self.classes_.tolist()
@@ -554,8 +569,11 @@ def _joined(X: Any, y: Any, source: Any) -> tuple[Any, Any, Any]:
         return X, y, source
     if y is not None or source is not None:
         raise InputError("give {name: (X, y)} alone, or X, y and source; not both")
+    for name, part in X.items():
+        for values, what in zip(part, ("X", "y"), strict=False):
+            refuse_lossy(values, f"{what} of source {name!r}")
     names = np.concatenate([np.full(len(part[1]), name) for name, part in X.items()])
-    labels = np.concatenate([np.asarray(part[1]) for part in X.values()])
+    labels = joined([np.asarray(part[1]) for part in X.values()], "y")
     return _stack([part[0] for part in X.values()]), labels, names
 
 

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.data.columns import refuse_row_numbers
-from mixtree.data.copies import without_copies
 from mixtree.data.identity import identity
 from mixtree.data.labelscale import LabelScale
+from mixtree.data.leakage import independent
 from mixtree.data.sources import MOST_CLASSES, TEST, Rows, Sources, columns_of, rows_from
-from mixtree.engine.study import Result, opened, run
+from mixtree.engine.study import Result, opened, run, seconds_left
 from mixtree.errors import DataError, InputError
 from mixtree.events import Listener
 from mixtree.metrics import NAMES, Metric, as_metric, check_metric, class_names, default_metric
@@ -217,11 +217,12 @@ def fit(
     from mixtree.verdict.judge import judged  # a fit is judged by further fits
     from mixtree.verdict.references import TimeLimit
 
+    started = time.monotonic()
     data = as_sources(sources, val, classes=classes)
     columns = columns_of(val, *(() if isinstance(sources, Sources) else sources.values()))
-    data, judges, told = without_copies(data, None if test is None else as_rows(test, data, columns))
+    data, judges, told = independent(data, None if test is None else as_rows(test, data, columns))
     prepared = prepare(data, make_options(**options), test=judges)
-    started = time.monotonic()
+    left, began = seconds_left(time_limit, started), time.monotonic()
     # Preparing has told which classes have no validation rows; that parts of those lack them too is no news.
     with class_names(told=True), opened(storage, kept=prepared.keep_predictions) as place:
         result = run(
@@ -233,12 +234,12 @@ def fit(
             resume=resume,
             workers=workers,
             objective=prepared.objective,
-            time_limit=time_limit,
+            time_limit=left,
             listeners=listeners,
             keep_predictions=prepared.keep_predictions,
             data=prepared.given,
         )
-        limit = TimeLimit.after(result, started, time_limit)
+        limit = TimeLimit.after(result, began, left)
         result = judged(prepared, result, storage=place, listeners=listeners, limit=limit, warnings=told)
     if not hasattr(prepared.trainer, "predict"):
         return result

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from mixtree.data.arrays import refuse_lossy
 from mixtree.data.sources import Sources, in_order
 from mixtree.errors import InputError
 from mixtree.trainer import Trainer
@@ -79,7 +80,9 @@ class Predictor:
     def predict(self, x: Any) -> Any:
         """Class probabilities (n, classes), or numbers (n,), of rows of the same columns."""
         given = in_order(x, self._columns, "these rows", "those that the model was trained on")
+        refuse_lossy(given, "these rows")
         rows: Any = given.tocsr() if hasattr(given, "tocsr") else np.asarray(given)
+        refuse_lossy(rows, "these rows")  # which were lists
         if rows.ndim < 2 or tuple(rows.shape[1:]) != self._shape:
             raise InputError(f"the model was trained on rows of shape {self._shape}; got {rows.shape}")
         rows = rows.astype(self._dtype)

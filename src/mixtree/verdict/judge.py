@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mixtree._native.threads import one_thread
 from mixtree.data.labelscale import LabelScale
 from mixtree.engine.study import VERDICT, Result
-from mixtree.errors import StudyInterrupted
+from mixtree.errors import StorageError, StudyInterrupted
 from mixtree.estimate.hull import HullTest
 from mixtree.estimate.target import about_target
 from mixtree.estimate.uncertainty import listed
@@ -77,7 +77,10 @@ def judged(
         how = f": go on with it ({shlex.join(['mixtree', 'resume', where, result.study])})" if where else ""
         raise StudyInterrupted(f"study {result.study!r} is finished, but its verdict is not{how}") from error
     if storage is not None:
-        _store(storage, result.study, verdict)
+        try:
+            _store(storage, result.study, verdict)
+        except StorageError as error:  # its file may have been removed: the model is not lost with it
+            verdict = replace(verdict, warnings=(*verdict.warnings, f"not stored in the study: {error}"))
     return replace(result, verdict=verdict)
 
 

@@ -355,6 +355,28 @@ def test_choosing_an_engine_takes_no_more_than_its_share_of_a_study(
     assert time.thread_time() - before < 2 * torch_choice.CHOICE_SHARE * 50_000 * step  # 2: other programs
 
 
+def test_a_module_that_waits_is_not_tried_at_length_within_a_time_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch_choice, "_TIMINGS", {})
+
+    class Waiting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(sources.features, sources.classes)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            time.sleep(0.02)
+            return self.layer(x)
+
+    sources = make_sources()
+    trainer = TorchTrainer(sources, Waiting)
+    began = time.monotonic()
+    trainer.prepare(steps=1_000_000, seconds=20)
+    assert trainer.engine == "eager"
+    assert time.monotonic() - began < torch_choice.CHOICE_SHARE * 20
+
+
 def test_modules_that_are_alike_are_timed_once(caplog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_choice, "_TIMINGS", {})
     with caplog.at_level(logging.INFO):

@@ -21,7 +21,7 @@ from mixtree.trainers.torch.traced import COUNTS
 logger = logging.getLogger(__name__)
 
 _SLOW_STEP = 0.05
-"""Seconds from which on a step is all arithmetic, so that there is nothing left for a trace to save."""
+"""Seconds from which on a step is all arithmetic or waiting, with nothing left for a trace to save."""
 
 CHOICE_SHARE = 0.05
 """Choosing takes at most this share of a study's expected time."""
@@ -75,10 +75,14 @@ def choose_engine(
         logger.info("engine eager: choosing another one pays from %s steps on", f"{least:,}")
         return eager
     jobs = _trial_jobs(recipe, initial, models=group, steps=2)
-    eager.train(jobs[:1])  # the first steps of a process are slow whatever the engine
-    step = _time(eager, jobs[:1], recipe.device) / 2
+    # A time limit goes by the clock on the wall, and a module may wait for something.
+    wall: Callable[[], float] = time.perf_counter
+    first = _time(eager, jobs[:1], recipe.device, wall)  # of a process, they are slow whatever the engine
+    step = first / 2
+    if seconds is None or first <= CHOICE_SHARE * seconds:
+        step = _time(eager, jobs[:1], recipe.device, wall) / 2
     if step > _SLOW_STEP:
-        logger.info("engine eager: a step takes %.0f ms, nearly all of it arithmetic", 1e3 * step)
+        logger.info("engine eager: a step takes %.0f ms, of which a trace would save little", 1e3 * step)
         return eager
     expected = min(np.inf if steps is None else steps, np.inf if seconds is None else seconds / step)
     allowed = CHOICE_SHARE * expected  # in steps of the eager loop
@@ -94,14 +98,22 @@ def choose_engine(
         return make_engine(best, recipe, group=group, initial=initial)
     most = min(_VMAP if len(sizes) > 1 else _TRACED, allowed) * step
     logger.info("choosing an engine for this module: up to about %.1f s", most)
-    return _timed(recipe, initial, key, sizes=sizes, group=group)
+    until = np.inf if seconds is None else time.perf_counter() + most
+    return _timed(recipe, initial, key, sizes=sizes, group=group, until=until)
 
 
-def _timed(recipe: Recipe, initial: TorchState, key: Any, *, sizes: Sequence[int], group: int) -> Engine:
-    """The fastest of the eager loop and the traced engines for so many models at once."""
+def _timed(
+    recipe: Recipe, initial: TorchState, key: Any, *, sizes: Sequence[int], group: int, until: float
+) -> Engine:
+    """The fastest of the eager loop and the traced engines for so many models at once.
+
+    What is not known by ``until`` is not waited for: the eager loop it is.
+    """
     engines: list[Engine] = [EagerEngine(recipe)]
     costs: dict[EngineName, float] = {}
     for size in sizes:
+        if time.perf_counter() > until:
+            break
         faster = _checked(recipe, initial, group=size)
         if isinstance(faster, str):
             name: EngineName = "vmap" if size > 1 else "traced"
@@ -112,6 +124,9 @@ def _timed(recipe: Recipe, initial: TorchState, key: Any, *, sizes: Sequence[int
     jobs = _trial_jobs(recipe, initial, models=group, steps=10)
     timings: dict[EngineName, list[float]] = {engine.name: [] for engine in engines}
     for _ in range(6):
+        if time.perf_counter() > until:
+            logger.info("engine eager: choosing another one takes too long for the time limit")
+            return engines[0]
         for engine in engines:
             some = jobs if engine.name == "vmap" else jobs[:1]
             timings[engine.name].append(_time(engine, some, recipe.device) / len(some) / 10)
@@ -207,9 +222,11 @@ def _trial_jobs(recipe: Recipe, initial: TorchState, *, models: int, steps: int)
     return [Job(initial, mixture, steps, seed) for seed in range(models)]
 
 
-def _time(engine: Engine, jobs: Sequence[TorchJob], device: torch.device) -> float:
+def _time(
+    engine: Engine, jobs: Sequence[TorchJob], device: torch.device, clock: Callable[[], float] | None = None
+) -> float:
     # CPU time is not disturbed by other programs; a device's own work does not show in it.
-    clock: Callable[[], float] = time.thread_time if device.type == "cpu" else time.perf_counter
+    clock = clock or (time.thread_time if device.type == "cpu" else time.perf_counter)
     start = clock()
     engine.train(jobs)
     if device.type == "cuda":

@@ -1,0 +1,58 @@
+"""Arrays as users have them: refused where reading them as plain numbers would lose a part unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mixtree.errors import DataError
+
+LARGEST = 1e100
+"""Numbers beyond this have squares that overflow."""
+
+
+def refuse_lossy(values: Any, what: str) -> None:
+    """An error for complex numbers and for masked ones; lists are looked at once they are arrays."""
+    if isinstance(values, np.ma.MaskedArray) and (hidden := int(np.ma.getmaskarray(values).sum())):
+        raise DataError(
+            f"{what}: {hidden:,} values of a masked array are masked, and reading it would unmask them: fill "
+            "them in (values.filled(…)), or leave those rows out"
+        )
+    if not hasattr(values, "dtypes") and not hasattr(values, "dtype"):
+        return
+    kinds = list(values.dtypes) if hasattr(values, "columns") else [values.dtype]
+    if any(getattr(kind, "kind", "") == "c" for kind in kinds):
+        raise DataError(
+            f"{what}: Complex data not supported, and reading it would lose the imaginary part: give the "
+            "real and the imaginary part as numbers of their own"
+        )
+
+
+def refuse_huge(values: NDArray[Any], what: str) -> None:
+    """An error for finite labels whose squares overflow."""
+    with np.errstate(over="ignore"):
+        numbers = np.asarray(values, dtype=np.float64)
+    huge = np.abs(numbers[np.isfinite(numbers)]) > LARGEST
+    if huge.any():
+        worst = numbers[np.isfinite(numbers)][huge][0]
+        raise DataError(
+            f"{what}: {huge.sum():,} of {len(numbers):,} labels are beyond ±{LARGEST:g}, {worst:g} for one: "
+            "their squares overflow; give them in other units, or their logarithms"
+        )
+
+
+def joined(parts: Sequence[NDArray[Any]], what: str) -> NDArray[Any]:
+    """The parts one after another; whole numbers stay whole, which numpy's choice of a type may not."""
+    whole = all(part.dtype.kind in "iu" for part in parts)
+    together = np.result_type(*parts) if whole else None
+    if together is None or together.kind != "f":
+        return np.concatenate(parts)
+    # Of signed and unsigned 64 bits numpy would make floats, to which numbers near 2⁶⁴ are all the same.
+    low = min(int(part.min(initial=0)) for part in parts)
+    high = max(int(part.max(initial=0)) for part in parts)
+    if low < 0 and high >= 2**63:
+        raise DataError(f"{what}: no type of numbers holds both {low} and {high}: give them as text")
+    return np.concatenate([part.astype(np.uint64 if low >= 0 else np.int64) for part in parts])
