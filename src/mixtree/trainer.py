@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mixtree.errors import InputError
 from mixtree.simplex import Mixture
 from mixtree.values import value
 
@@ -62,19 +64,7 @@ class Evaluation:
 class Trainer(Protocol[State]):
     """A model family. It never changes a state it is given; its only randomness are the seeds it is given.
 
-    What only some callers need is optional, found by name:
-
-    - ``group: int`` — jobs are trained this many at a time and a job's numbers may depend on the jobs of its
-      group. A study always cuts a round into the same groups, whatever the number of workers. Without it, a
-      job's numbers do not depend on the jobs beside it.
-    - ``engine: str`` — which of several ways to compute is in use; a study records it and sets it on resume.
-      ``prepare(steps=…, seconds=…)`` settles it where it is chosen by timing; a study calls it once, before
-      anything else, with its budget and its time limit (None: unknown, or without end).
-    - ``lr: float`` — the base step size, for messages.
-    - ``predict(state, x)`` — predictions for any rows: (n, classes) probabilities, or (n,) for a regression.
-    - ``epochs(state)`` — how often each source's rows were read.
-    - ``describe()`` — the settings that decide the numbers, as plain data; part of a study's fingerprint.
-    - ``average(states)`` and ``gradients(state, source, rows)`` — for policies that need them.
+    These five methods are enough. What only some trainers can do has a default in ``TrainerBase``.
     """
 
     def init(self, seed: int) -> State:
@@ -91,3 +81,117 @@ class Trainer(Protocol[State]):
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> State:
         """The state that was saved, bit for bit."""
+
+
+class TrainerBase(ABC, Generic[State]):
+    """A trainer with a default for everything that is optional.
+
+    ``as_trainer`` gives the same defaults to an object that has the five methods of ``Trainer`` only.
+    """
+
+    sources: Any = None
+    """The rows it trains on, a ``Sources``; None where it reads them itself."""
+    names: Sequence[str] = ()
+    """The sources' names, where it has no ``sources``."""
+    group: int | None = None
+    """Jobs are trained this many at a time, and a job's numbers may depend on the jobs of its group; a study
+    cuts a round into the same groups whatever the number of workers. None: no job depends on another."""
+    engine: Any = None
+    """Which of several ways to compute is in use; a study records it and sets it on resume."""
+    lr: Any = None
+    """The base step size, for messages."""
+    predict: Any = None
+    """``predict(state, x)``: (n, classes) probabilities, or (n,) in a regression. None: it only scores."""
+    average: Any = None
+    """``average(states)``: one model of the mean weights."""
+    gradients: Any = None
+    """``gradients(state, source, rows)``: the loss's gradient on these rows, as one vector."""
+
+    @abstractmethod
+    def init(self, seed: int) -> State:
+        """A fresh model."""
+
+    @abstractmethod
+    def train(self, jobs: Sequence[Job[State]]) -> list[State]:
+        """One new state per job."""
+
+    @abstractmethod
+    def evaluate(self, states: Sequence[State]) -> list[Evaluation]:
+        """Loss on the validation rows, and predictions on them where the trainer can."""
+
+    @abstractmethod
+    def save(self, state: State) -> dict[str, NDArray[Any]]:
+        """The whole state, optimizer and data cursor included, as named arrays."""
+
+    @abstractmethod
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> State:
+        """The state that was saved, bit for bit."""
+
+    def prepare(self, *, steps: int | None = None, seconds: float | None = None) -> None:
+        """Settle what is chosen by timing; called once, before anything else, with budget and time limit."""
+
+    def epochs(self, state: State) -> NDArray[np.float64] | None:
+        """How often each source's rows were read; None where that is not known."""
+        return None
+
+    def describe(self) -> dict[str, Any]:
+        """The settings that decide the numbers, as plain data; part of a study's fingerprint."""
+        return {}
+
+
+class _WithDefaults(TrainerBase[State]):
+    """An object that has a trainer's five methods, with the defaults for what it lacks."""
+
+    def __init__(self, own: Any) -> None:
+        self.own = own
+        for name in (
+            "sources",
+            "names",
+            "lr",
+            "predict",
+            "average",
+            "gradients",
+            "prepare",
+            "epochs",
+            "describe",
+        ):
+            if hasattr(own, name):
+                setattr(self, name, getattr(own, name))
+
+    # Both may change while a study is prepared, and reading the engine may choose one.
+    @property
+    def group(self) -> int | None:  # type: ignore[override]
+        return getattr(self.own, "group", None)
+
+    @property
+    def engine(self) -> Any:
+        return getattr(self.own, "engine", None)
+
+    @engine.setter
+    def engine(self, engine: Any) -> None:
+        self.own.engine = engine
+
+    def init(self, seed: int) -> State:
+        return cast(State, self.own.init(seed))
+
+    def train(self, jobs: Sequence[Job[State]]) -> list[State]:
+        return cast(list[State], self.own.train(jobs))
+
+    def evaluate(self, states: Sequence[State]) -> list[Evaluation]:
+        return cast(list[Evaluation], self.own.evaluate(states))
+
+    def save(self, state: State) -> dict[str, NDArray[Any]]:
+        return cast(dict[str, NDArray[Any]], self.own.save(state))
+
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> State:
+        return cast(State, self.own.load(arrays))
+
+
+def as_trainer(trainer: Any) -> TrainerBase[Any]:
+    """The trainer with all its optional parts; an error says which of the five methods an object lacks."""
+    if isinstance(trainer, TrainerBase):
+        return trainer
+    if not isinstance(trainer, Trainer):
+        methods = ", ".join(name for name in vars(Trainer) if not name.startswith("_"))
+        raise InputError(f"{type(trainer).__name__} is not a Trainer: it needs {methods}")
+    return _WithDefaults(trainer)

@@ -346,7 +346,7 @@ REFUSED = [
     Case("predict: damaged weights", r"weights\.safetensors is damaged",
          raw("out/weights.safetensors", lambda t: b"junk"), command=["predict", "out", "val.csv", "-o",
          "p.csv"]),
-    Case("predict: damaged preprocessing", r"preprocessing\.json: damaged",
+    Case("predict: damaged preprocessing", r"preprocessing\.json is damaged",
          raw("out/preprocessing/preprocessing.json", lambda t: b"{}"),
          command=["predict", "out", "val.csv", "-o", "p.csv"]),
     Case("predict: damaged metadata", r"model\.json cannot be read", raw("out/model.json", lambda t: b"[1"),

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from mixtree.metrics import ACCURACY, AUROC, HAND_TILL, LOG_LOSS, MAE, RMSE, Metric
+from mixtree.stats import choosing
 from mixtree.stats.choosing import Chooser, all_finite, scores_by_terms, scores_of_picked
 from mixtree.stats.selection import label_folds
 from mixtree.verdict import (
-    choosing,
     cross_fitted,
     expected_optimism,
 )

@@ -8,12 +8,12 @@ from scipy.special import ndtr
 
 from mixtree.errors import InputError
 from mixtree.metrics import ACCURACY, AUROC, LOG_LOSS, MAE, RMSE, SQUARED_LOSS, as_metric
+from mixtree.stats import selection_bias
 from mixtree.stats.choosing import terms_and_scores
 from mixtree.verdict import (
     climbs,
     expected_optimism,
     ladder,
-    luck,
     optimism,
     outlook,
 )
@@ -62,21 +62,21 @@ def test_what_another_metric_chooses_has_less_to_gain_from_luck() -> None:
 @pytest.mark.parametrize("metric", [AUROC, LOG_LOSS, ACCURACY], ids=lambda metric: metric.name)
 @pytest.mark.parametrize("groups", [900, 400])
 def test_scores_move_as_much_as_their_standard_errors_say(metric, groups, monkeypatch) -> None:
-    monkeypatch.setattr(luck, "_GROUPS", groups)
-    monkeypatch.setattr(luck, "_DRAWS", 20_000)
+    monkeypatch.setattr(selection_bias, "_GROUPS", groups)
+    monkeypatch.setattr(selection_bias, "_DRAWS", 20_000)
     rng = np.random.default_rng(5)
     y = np.repeat([0, 1], [850, 50])  # sorted, and few of one class
     p = 1.0 / (1.0 + np.exp(-(2.0 * y - 1.0) * 0.8 - rng.normal(size=(3, 900))))
     stack = np.stack([1.0 - p, p], axis=2)
     terms = terms_and_scores(metric, y, stack)[0]
     labels = y if metric is not AUROC else np.array([3, 7])[y]
-    moves = luck._Resamples(labels, rng).moves(metric, terms)
+    moves = selection_bias._Resamples(labels, rng).moves(metric, terms)
     assert moves.mean(axis=0) == pytest.approx(0.0, abs=1e-12 if metric.by_class else 1e-3)
     assert moves.std(axis=0) == pytest.approx(metric.standard_errors(y, stack), rel=0.12)
     for model in range(3):  # whoever gains from a row that is there twice is better there
         twice = terms[model] > terms[model].mean()
         sign = 1.0 if metric.higher_is_better else -1.0
-        resampled = luck._Resamples(labels, rng)
+        resampled = selection_bias._Resamples(labels, rng)
         resampled._order, resampled._signs = None, np.where(twice, 1.0, -1.0)[None]
         resampled._total = np.array([2.0 * twice.mean()])
         moved = resampled.moves(metric, terms)[0, model]
@@ -119,7 +119,7 @@ def test_many_rows_vary_in_groups(metric, monkeypatch) -> None:
     p = 1.0 / (1.0 + np.exp(-(2.0 * y - 1.0) * 0.5 - rng.normal(size=(12, 6_000))))
     stack = np.stack([1.0 - p, p], axis=2)
     grouped = expected_optimism(metric, y, stack)
-    monkeypatch.setattr(luck, "_GROUPS", 6_000)
+    monkeypatch.setattr(selection_bias, "_GROUPS", 6_000)
     assert grouped == pytest.approx(expected_optimism(metric, y, stack), rel=0.25)
     assert grouped > 0.0
 
