@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from mixtree.data.sources import Sources
 from mixtree.engine.study import run
 from mixtree.partition import PARTITIONS
-from mixtree.search import Trial
 from mixtree.simplex import uniform_mixture
-from mixtree.storage.base import Outcome, StudyRecord
+from mixtree.storage.base import StudyRecord
 from mixtree.storage.sql import SqlStorage
 from mixtree.trainer import Evaluation, Job
+from mixtree.tree import Node, Trial
 from mixtree.tree_search import TreeSearch
 
 WEIGHTS, STEPS, SOURCES = 50_000, 20, 4
@@ -103,10 +103,10 @@ def storage_rows(rounds: int = 200) -> list[Row]:
             for_rows, for_models = [], []
             for number in range(rounds):
                 trials = [Trial((number, index), uniform_mixture(SOURCES), STEPS) for index in range(size)]
-                outcomes = [Outcome(trial.path, Evaluation(0.5, 0.1)) for trial in trials]
+                done = [Node(trial.path, trial.mixture, trial.steps, 0.5, 0.1) for trial in trials]
                 started = time.perf_counter()
                 storage.begin_round("study", number, trials)
-                storage.finish("study", outcomes)
+                storage.finish("study", done)
                 for_rows.append(time.perf_counter() - started)
                 state = {"weights": np.zeros(WEIGHTS, dtype=np.float32)}
                 started = time.perf_counter()

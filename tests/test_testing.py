@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 
 from mixtree.partition import PARTITIONS, bisect, box_root, halve, simplex_root
+from mixtree.policies.commit import then_commit
 from mixtree.policies.fixed import fixed, uniform
-from mixtree.search import Trial
-from mixtree.simplex import BoxCell, SimplexCell, uniform_mixture
+from mixtree.simplex import BoxCell, SimplexCell, uniform_mixture, value
 from mixtree.testing import check_partition, check_search, check_trainer
 from mixtree.trainer import Evaluation, Job
-from mixtree.tree import Node
+from mixtree.tree import Node, Trial
 from mixtree.tree_search import TreeSearch
-from mixtree.values import value
 
 # ----------------------------------------------------------------------------------- partitions
 
@@ -118,7 +117,6 @@ def tree_search(**options: Any) -> TreeSearch:
     [
         {},
         {"width": 1},
-        {"commit": 0.5},
         {"nu": "auto"},
         {"returns": "best"},
         {"train_root": False},
@@ -127,6 +125,7 @@ def tree_search(**options: Any) -> TreeSearch:
 )
 def test_the_tree_search_passes(options: dict[str, Any]) -> None:
     check_search(lambda: tree_search(**options), budget=options.get("budget", 200))
+    check_search(lambda: then_commit(tree_search(**options)), budget=options.get("budget", 200))
 
 
 class Wrapped:

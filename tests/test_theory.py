@@ -20,6 +20,7 @@ from mixtree import theory
 from mixtree.engine.study import run
 from mixtree.errors import InputError
 from mixtree.partition import PARTITIONS, bisect, simplex_root
+from mixtree.policies.commit import then_commit
 from mixtree.schedules import geometric
 from mixtree.theory import Constants, Dimension, Infeasible, TheorySchedule
 from mixtree.trainer import Evaluation, Job
@@ -638,7 +639,8 @@ def test_a_search_never_goes_where_the_schedule_has_no_number(commit):
     def steps(height):
         return 10 if height < 3 else Infeasible(height, f"nothing for height {height}")
 
-    search = TreeSearch(simplex_root(3), bisect, budget=1000, steps=steps, commit=commit)
+    search = TreeSearch(simplex_root(3), bisect, budget=1000, steps=steps)
+    search = then_commit(search, commit) if commit else search
     grow(search)
     searched = [node for node in search.tree.values() if node.phase != "commit"]
     assert max(node.height for node in searched) == 2

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from mixtree.bounds import default_rho
 from mixtree.errors import InputError, MixtreeError, SearchError, TrainingError
 from mixtree.partition import PARTITIONS
+from mixtree.policies.commit import then_commit
 from mixtree.schedules import linear
-from mixtree.search import Search, Trial
+from mixtree.search import Search
 from mixtree.trainer import Evaluation
-from mixtree.tree import Path
+from mixtree.tree import Path, Trial
 from mixtree.tree_search import TreeSearch
 
 Values = Mapping[Path, float] | Callable[[Trial], float]
@@ -27,9 +28,11 @@ Rounds = list[list[Path]]
 HALVES: dict[str, Any] = {"nu": 0.5, "rho": 0.5, "optimism": 2.0}
 
 
-def tree_search(sources: int, name: str = "bisect", **options: Any) -> TreeSearch:
+def tree_search(sources: int, name: str = "bisect", *, commit: float = 0.0, **options: Any) -> Any:
     partitioning = PARTITIONS[name]
-    return TreeSearch(partitioning.root(sources), partitioning.split, **{"steps": 10, **HALVES, **options})
+    lr = options.pop("commit_lr", 0.1)
+    search = TreeSearch(partitioning.root(sources), partitioning.split, **{"steps": 10, **HALVES, **options})
+    return then_commit(search, commit, lr) if commit else search
 
 
 def drive(search: Search, values: Values, *, order: Callable[[list[Trial]], list[Trial]] = list) -> Rounds:
@@ -452,7 +455,7 @@ def test_the_share_of_the_search_is_exact() -> None:
     # 1000 − 90 % are 100 steps, enough for one expansion; in floating point 1000·(1 − 0.9) is a bit less.
     search = tree_search(2, budget=1000, steps=50, train_root=False, commit=0.9)
     drive(search, lambda trial: 0.5)
-    assert search.expanded == [()]
+    assert search.inner.expanded == [()]
     assert search.tree.spent == {"search": 100, "commit": 900}
 
 
@@ -493,7 +496,7 @@ def test_the_order_of_tells_does_not_matter(salt: int, width: int, sources: int,
     options: dict[str, Any] = {"budget": 400, "width": width, "seed": salt, "nu": "auto", "commit": 0.25}
     one, two = tree_search(sources, name, **options), tree_search(sources, name, **options)
     assert drive(one, noisy(salt)) == drive(two, noisy(salt), order=shuffled)
-    assert one.expanded == two.expanded
+    assert one.inner.expanded == two.inner.expanded
     assert list(one.tree) == list(two.tree)
     assert one.best().path == two.best().path
     assert all(np.array_equal(one.tree[path].mixture, two.tree[path].mixture) for path in one.tree)
@@ -663,7 +666,7 @@ def test_a_finished_search_stays_finished() -> None:
         ({"commit": 1.0}, "commit share must be at least 0 and below 1"),
         ({"commit": -0.1}, "commit share"),
         ({"commit": nan}, "commit share"),
-        ({"commit_lr": 0.0}, "commit step size factor"),
+        ({"commit": 0.5, "commit_lr": 0.0}, "commit step size factor"),
         ({"width": 0}, "width must be at least 1"),
         ({"steps": 0}, "steps per node"),
         ({"steps": -5}, "steps per node"),

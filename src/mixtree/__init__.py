@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from mixtree.data.sources import Rows as Rows
     from mixtree.data.sources import Sources as Sources
     from mixtree.engine.study import Result as Result
-    from mixtree.engine.study import load as load
     from mixtree.engine.study import run as run
     from mixtree.errors import DataError as DataError
     from mixtree.errors import InputError as InputError
@@ -21,11 +20,11 @@ if TYPE_CHECKING:
     from mixtree.fitting.estimators import MixtureRegressor as MixtureRegressor
     from mixtree.fitting.model_folder import load_model as load_model
     from mixtree.fitting.pipeline import fit as fit
+    from mixtree.fitting.pipeline import load as load
     from mixtree.policies.registry import Setting as Setting
     from mixtree.policies.registry import make_search as make_search
     from mixtree.policies.registry import training_sources as training_sources
     from mixtree.search import Search as Search
-    from mixtree.search import Trial as Trial
     from mixtree.simplex import Cell as Cell
     from mixtree.simplex import Mixture as Mixture
     from mixtree.trainer import Evaluation as Evaluation
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from mixtree.trainer import Trainer as Trainer
     from mixtree.tree import Node as Node
     from mixtree.tree import Tree as Tree
+    from mixtree.tree import Trial as Trial
     from mixtree.tree_search import TreeSearch as TreeSearch
 
 # Names are imported when they are first used: the command line answers at once, and nobody waits for numpy.
@@ -60,7 +60,7 @@ _PUBLIC = {
     "TreeSearch": "mixtree.tree_search",
     "Trial": "mixtree.search",
     "fit": "mixtree.fitting.pipeline",
-    "load": "mixtree.engine.study",
+    "load": "mixtree.fitting.pipeline",
     "load_model": "mixtree.fitting.model_folder",
     "make_search": "mixtree.policies.registry",
     "run": "mixtree.engine.study",

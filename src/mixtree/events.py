@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mixtree.search import Trial
-from mixtree.tree import Node
-from mixtree.values import value
+from mixtree.simplex import value
+from mixtree.tree import Node, Trial
 
 
 @value

@@ -1,44 +1,21 @@
-"""Ask and tell: the Search protocol, trials and their segments, the ledger that searches share."""
+"""Ask and tell: the Search protocol, defaults for its optional parts, long stages in segments."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import isfunction
 from itertools import pairwise
 from math import inf, isfinite
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from types import MappingProxyType
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
-from mixtree.errors import InputError, SearchError
-from mixtree.simplex import Mixture
+from mixtree.errors import InputError
 from mixtree.trainer import Evaluation
-from mixtree.tree import Node, Path, Tree
-from mixtree.values import value
-
-
-@value
-class Segment:
-    """Which part of a longer stage a trial is."""
-
-    stream: Path
-    """Where the stage would be if no stage were cut: its random numbers come from that path."""
-    before: int
-    """Steps of the stage that are behind."""
-    total: int
-    """Steps of the whole stage."""
-
-
-@value
-class Trial:
-    """Continue the model of ``path[:-1]`` on this mixture for so many steps."""
-
-    path: Path
-    mixture: Mixture
-    steps: int
-    lr_scale: float = 1.0
-    phase: str = "search"
-    segment: Segment | None = None
-
+from mixtree.tree import Node, Path, Segment, Tree, Trial
 
 SEGMENTS, LEAST_SEGMENT = 20, 50
 """Parts of a long stage, and the fewest steps that one of them takes."""
@@ -80,15 +57,7 @@ class Search(Protocol):
     """A way to spend a budget: the paper's tree search, a baseline, a policy of one's own.
 
     A search is deterministic: the same tells give the same asks. That is what makes a study resumable.
-    What only some searches have is optional, found by name:
-
-    - ``needed(paths) -> set`` — those of these paths whose models a later trial may continue, or ``best``
-      return. A study keeps all models of a search without it.
-    - ``budget``, ``rule`` — for reports; ``charged`` — steps spent before the first round, by purpose.
-    - ``describe()`` — the settings that decide what is asked, as plain data; part of a study's fingerprint.
-    - ``adopt(nodes)`` — take over nodes of an earlier run with a smaller budget: charged, not asked again.
-      ``starts_over = True`` — at a raised budget it asks for none of its earlier rounds again.
-    - ``uses_predictions = True`` — ``tell`` looks at predictions, so a study must store them to be resumable.
+    These three methods are enough. What only some searches have has a default in ``SearchBase``.
     """
 
     def ask(self) -> list[Trial]:
@@ -99,6 +68,115 @@ class Search(Protocol):
 
     def best(self) -> Node:
         """The node to return if the search ended now."""
+
+
+class SearchBase(ABC):
+    """A search with a default for everything that is optional.
+
+    ``as_search`` gives the same defaults to an object that has the three methods of ``Search`` only.
+    """
+
+    budget: int = 0
+    """SGD steps in all; 0 where the search sets no limit."""
+    spent: int = 0
+    """Steps that were asked for, and those charged before the first round."""
+    charged: Mapping[str, int] = MappingProxyType({})
+    """Steps that were spent before the first round, by what they were for."""
+    tree: Tree | None = None
+    """All nodes that it was told, if it keeps them; a study then keeps no second tree."""
+    unspent: int = 0
+    """Steps of the budget that it has decided to leave unspent."""
+    rule: str = "best"
+    """The rule that chooses the returned node, for reports."""
+    notes: Sequence[str] = ()
+    """What was decided on the way, in words."""
+    starts_over: bool = False
+    """At a raised budget it asks for none of its earlier rounds again."""
+    uses_predictions: bool = False
+    """``tell`` looks at predictions, so a study must store them to be resumable."""
+    on_target: bool | None = None
+    """Whether it may train on the target's own rows, source K+1. None: perhaps, and the study warns that
+    values on those rows then say nothing."""
+    needed: Callable[[Iterable[Path]], set[Path]] | None = None
+    """``needed(paths)``: those whose models a later trial may continue or ``best`` return. None: all."""
+    adopt: Callable[[Sequence[Node]], None] | None = None
+    """``adopt(nodes)``: take over nodes of an earlier run with a smaller budget; they are charged, not asked
+    for again. None: the study goes on with the same budget only."""
+    chosen_from: Mapping[Path, Path] = MappingProxyType({})
+    """Segments of stages whose best one was kept, not the last, and the paths of the stages."""
+    unseen: NDArray[Any] | None = None
+    """If the returned model was trained on the validation rows: its twins on folds predict these for them."""
+    equally_good: Sequence[str] = ()
+    """Mixtures that did as well as the chosen one, in words."""
+    matching: Any = None
+    """How the mixture was estimated from the rows, if it was."""
+
+    @abstractmethod
+    def ask(self) -> list[Trial]:
+        """The next round; empty when the search has finished."""
+
+    @abstractmethod
+    def tell(self, trial: Trial, evaluation: Evaluation) -> None:
+        """The outcome of one trial of the round."""
+
+    @abstractmethod
+    def best(self) -> Node:
+        """The node to return if the search ended now."""
+
+    def may_return(self, node: Node) -> bool:
+        """Whether ``best`` may return the node; reports speak of the best of these."""
+        return True
+
+    def describe(self) -> dict[str, Any]:
+        """The settings that decide what is asked, as plain data; part of a study's fingerprint."""
+        return {}
+
+
+class Around(SearchBase):
+    """A search around another one: every optional part that it does not have itself is the inner one's."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def ask(self) -> list[Trial]:
+        return cast(list[Trial], self.inner.ask())
+
+    def tell(self, trial: Trial, evaluation: Evaluation) -> None:
+        self.inner.tell(trial, evaluation)
+
+    def best(self) -> Node:
+        return cast(Node, self.inner.best())
+
+
+def _of_inner(name: str) -> property:
+    def get(search: Around) -> Any:
+        default = getattr(SearchBase, name)
+        found = getattr(search.inner, name, None)
+        if found is not None:
+            return found
+        return default.__get__(search) if isfunction(default) else default
+
+    return property(get)
+
+
+for _name in vars(SearchBase).keys() - vars(Around).keys():
+    if not _name.startswith("_"):
+        setattr(Around, _name, _of_inner(_name))
+
+
+class _WithDefaults(Around):
+    """An object that has a search's three methods, with the defaults for what it lacks."""
+
+    tree = None  # what it calls its tree may be anything
+
+
+def as_search(search: Any) -> SearchBase:
+    """The search with all its optional parts; an error says which of the three methods an object lacks."""
+    if isinstance(search, SearchBase):
+        return search
+    if not isinstance(search, Search):
+        raise InputError(f"{type(search).__name__} is not a Search: it needs ask, tell, best")
+    return _WithDefaults(search)
 
 
 def check_budget(budget: int) -> int:
@@ -112,7 +190,7 @@ def check_budget(budget: int) -> int:
 
 def as_node(trial: Trial, evaluation: Evaluation) -> Node:
     """A trial and what came of it as a node; a value that is not finite becomes +inf: diverged."""
-    value, segment = evaluation.value, trial.segment
+    value = evaluation.value
     return Node(
         trial.path,
         trial.mixture,
@@ -121,93 +199,8 @@ def as_node(trial: Trial, evaluation: Evaluation) -> Node:
         evaluation.standard_error,
         trial.lr_scale,
         trial.phase,
-        segment is not None and segment.before + trial.steps < segment.total,
+        trial.segment,
     )
-
-
-class Ledger:
-    """The bookkeeping that searches share: which trials are out, what came back, what it cost."""
-
-    def __init__(self, budget: int) -> None:
-        self.budget = check_budget(budget)
-        self.spent = 0
-        self.tree = Tree()
-        self.adopted: dict[Path, Node] = {}
-        self._out: dict[Path, int] = {}  # trials that are out, and their places in the round
-        self._round: list[Any] = []  # the round's nodes, each in its place once it has arrived
-
-    def hand_out(self, trials: list[Trial]) -> list[Trial]:
-        """Charge a round and remember that it is out."""
-        cost, out, adopted = 0, {}, self.adopted
-        for place, trial in enumerate(trials):
-            out[trial.path] = place
-            if not adopted or not self._is_paid(trial):
-                cost += trial.steps
-        if len(out) < len(trials):
-            raise SearchError("a path was asked for twice in one round: every trial needs one of its own")
-        if self.spent + cost > self.budget:
-            raise SearchError(f"a round of {cost} steps does not fit: {self.spent} of {self.budget} spent")
-        self.spent += cost
-        self._out, self._round = out, [None] * len(trials)
-        return trials
-
-    def adopt(self, nodes: Sequence[Node]) -> None:
-        """Charge nodes of an earlier run that this search may never ask for; asked for, they are free."""
-        for node in nodes:
-            self.adopted[node.path] = node
-            self.tree.add(node)
-            self.spent += node.steps
-
-    def _is_paid(self, trial: Trial) -> bool:
-        node = self.adopted.get(trial.path)
-        return node is not None and node.steps == trial.steps
-
-    def check_ready(self) -> None:
-        if self._out:
-            raise SearchError(f"tell the outcome of {len(self._out)} trials before asking for the next round")
-
-    def record(self, trial: Trial, evaluation: Evaluation) -> list[Node]:
-        """The round's nodes, in the order they were asked for, once its last outcome has arrived; else none.
-
-        So nothing depends on the order of arrival.
-        """
-        place = self._out.pop(trial.path, None)
-        if place is None:
-            raise SearchError(f"trial {trial.path} was not asked for, or was told before")
-        self._round[place] = as_node(trial, evaluation)
-        if self._out:
-            return []
-        for node in self._round:
-            self.tree[node.path] = node
-        return self._round
-
-    @property
-    def settled(self) -> bool:
-        """No trial is out."""
-        return not self._out
-
-
-class Accounted:
-    """A search that keeps its books in a ledger."""
-
-    _ledger: Ledger
-
-    @property
-    def tree(self) -> Tree:
-        return self._ledger.tree
-
-    @property
-    def budget(self) -> int:
-        return self._ledger.budget
-
-    @property
-    def spent(self) -> int:
-        return self._ledger.spent
-
-
-def is_built_in(search: object) -> TypeGuard[Accounted]:
-    """Whether it is one of this package's own, whose books are known to be right; a subclass may be not."""
-    return isinstance(search, Accounted) and type(search).__module__.partition(".")[0] == "mixtree"
 
 
 ALL_DIVERGED = (

@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, dataclass_transform, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mixtree._native import compiled
 from mixtree.errors import InputError
-from mixtree.values import value
 
 Mixture = NDArray[np.float64]
 """Weights of the K sources: each at least 0, together 1."""
+
+Kind = TypeVar("Kind")
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+def value(kind: type[Kind]) -> type[Kind]:
+    """Lightweight immutable dataclass decorator; instances equal themselves only, since they may hold arrays.
+
+    Type checkers refuse changes. ``frozen=True`` would refuse at run time too, but takes four times as long
+    to construct, which shows with a handful of instances per node.
+
+    >>> @value
+    ... class Point:
+    ...     x: float
+    ...     y: float = 0.0
+    >>> Point(1.0)
+    Point(x=1.0, y=0.0)
+    """
+    return dataclass(eq=False, slots=True)(kind)
+
 
 _TOLERANCE = 1e-6
 _INSIDE = 1e-9

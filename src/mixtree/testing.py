@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from mixtree.data.fingerprint import differences
 from mixtree.errors import StorageError, StudyLocked
 from mixtree.partition import Partition
-from mixtree.search import Search, Segment, Trial
+from mixtree.search import Search, as_search
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Cell, Mixture, uniform_mixture
-from mixtree.storage.base import NodeRecord, Outcome, Storage, StudyRecord
+from mixtree.storage.base import Storage, StudyRecord
 from mixtree.storage.checkpoints import Checkpoints
 from mixtree.trainer import Evaluation, Job, Trainer
+from mixtree.tree import Node, Segment, Trial, pending
 
 
 def check_partition(root: Cell, partition: Partition, *, depth: int = 12, seed: int = 0) -> None:
@@ -101,7 +102,7 @@ def _drive(
 ) -> list[Trial]:
     """All that the search asks for. It ends: each round takes at least one step of the budget."""
     seen: dict[tuple[int, ...], Trial] = {}
-    needed, held = getattr(search, "needed", None), set[tuple[int, ...]]()
+    needed, held = as_search(search).needed, set[tuple[int, ...]]()
     spent = 0
     while trials := _asked(search):
         for trial in trials:
@@ -365,13 +366,20 @@ def _segment(index: int) -> Segment | None:
     return (None, Segment((), 0, 2**34), Segment((3, index), 2**33 + 1, 2**35))[index % 3]
 
 
-def _outcomes(trials: list[Trial]) -> list[Outcome]:
+def _done(trials: list[Trial], number: int = 0) -> list[Node]:
     random = np.random.default_rng(len(trials))
     seen = [None, random.random((3, 2)), random.random(4).astype(np.float32), np.zeros((0, 2))]
     values = [0.1 + 0.2, float("inf"), -1e-310, 5e300]
     errors = [float("nan"), 1 / 3, 0.0, float("inf")]
     return [
-        Outcome(trial.path, Evaluation(values[at % 4], errors[at % 4], seen[at % 4]), "done", 0.25 * at)
+        replace(
+            pending(trial, number),
+            value=values[at % 4],
+            standard_error=errors[at % 4],
+            predictions=seen[at % 4],
+            status="done",
+            seconds=0.25 * at,
+        )
         for at, trial in enumerate(trials)
     ]
 
@@ -383,41 +391,41 @@ def _check_nodes(storage: Storage) -> None:
     trials = _trials(30)
     storage.begin_round(_STUDY.name, 1, trials)
     records = storage.nodes(_STUDY.name)
-    assert all(each.outcome is None for each in records), "a node that was only begun has an outcome"
-    _assert_same_nodes(
-        [NodeRecord(root, 0, 0), *(NodeRecord(trial, 1, at) for at, trial in enumerate(trials))], records
-    )
-    outcomes = _outcomes(trials)
+    assert all(each.status == "pending" for each in records), "a node that was only begun is not pending"
+    _assert_same_nodes([pending(root, 0), *(pending(trial, 1) for trial in trials)], records)
+    done = _done(trials, 1)
     storage.finish(_STUDY.name, [])
-    storage.finish(_STUDY.name, outcomes[10:])
-    storage.finish(_STUDY.name, outcomes[:10][::-1])
-    done = [NodeRecord(trial, 1, at, outcomes[at]) for at, trial in enumerate(trials)]
-    _assert_same_nodes([NodeRecord(root, 0, 0), *done], storage.nodes(_STUDY.name))
-    again = [replace(each, status="superseded") for each in outcomes[:2]]
-    storage.finish(_STUDY.name, again)
-    done[:2] = [replace(each, outcome=changed) for each, changed in zip(done, again, strict=False)]
-    _assert_same_nodes([NodeRecord(root, 0, 0), *done], storage.nodes(_STUDY.name))
+    storage.finish(_STUDY.name, done[10:])
+    storage.finish(_STUDY.name, done[:10][::-1])
+    _assert_same_nodes([pending(root, 0), *done], storage.nodes(_STUDY.name))
+    done[:2] = [replace(each, status="superseded") for each in done[:2]]
+    storage.finish(_STUDY.name, done[:2])
+    _assert_same_nodes([pending(root, 0), *done], storage.nodes(_STUDY.name))
 
 
 def _check_rounds(storage: Storage) -> None:
     storage.create(_STUDY)
     trials = _trials(3)
     storage.begin_round(_STUDY.name, 0, trials)
-    storage.finish(_STUDY.name, _outcomes(trials)[:1])
+    storage.finish(_STUDY.name, _done(trials)[:1])
     changed = [replace(trial, steps=9) for trial in trials[1:]]
     storage.begin_round(_STUDY.name, 1, changed)
-    found = {each.trial.path: each for each in storage.nodes(_STUDY.name)}
+    found = {each.path: each for each in storage.nodes(_STUDY.name)}
     assert len(found) == 3, "a trial that is begun anew must not be there twice"
-    assert [found[trial.path].trial.steps for trial in changed] == [9, 9], "a trial was not begun anew"
-    assert found[trials[0].path].outcome is not None, "a finished node was begun anew"
+    assert [found[trial.path].steps for trial in changed] == [9, 9], "a trial was not begun anew"
+    assert found[trials[0].path].status == "done", "a finished node was begun anew"
 
 
 def _check_copies(storage: Storage) -> None:
     storage.create(_STUDY)
     trials = _trials(5)
     storage.begin_round(_STUDY.name, 0, trials)
-    storage.finish(_STUDY.name, _outcomes(trials)[:4])
+    storage.finish(_STUDY.name, _done(trials)[:4])
     storage.add_event(_STUDY.name, "warning", "w")
+    assert storage.verdict(_STUDY.name) is None, "a new study has a verdict"
+    for told in ({"score": 0.5}, {"score": 0.1 + 0.2, "words": "größer"}):
+        storage.write_verdict(_STUDY.name, told)
+        assert storage.verdict(_STUDY.name) == told, "a verdict came back changed"
     storage.update(_STUDY.name, best=(0,), status="stopped")
     models = storage.checkpoints(_STUDY.name)
     weights = {"w": np.array([0.1, -0.0, 5e-324])}
@@ -428,6 +436,7 @@ def _check_copies(storage: Storage) -> None:
     _assert_same_study(replace(storage.load(_STUDY.name), name="copy"), storage.load("copy"))
     _assert_same_nodes(storage.nodes(_STUDY.name), storage.nodes("copy"))
     assert [each.message for each in storage.events("copy")] == ["w"], "a copy has lost its events"
+    assert storage.verdict("copy") == told, "a copy has lost its verdict"
     storage.begin_round("copy", 1, _trials(2, depth=1))
     assert len(storage.nodes(_STUDY.name)) == 5, "a change of the copy changed the original"
     storage.delete(_STUDY.name)
@@ -442,8 +451,9 @@ def _check_deletion(storage: Storage) -> None:
     for record in (_STUDY, other):
         storage.create(record)
         storage.begin_round(record.name, 0, _trials(4))
-        storage.finish(record.name, _outcomes(_trials(4)))
+        storage.finish(record.name, _done(_trials(4)))
         storage.add_event(record.name, "warning", record.name)
+        storage.write_verdict(record.name, {"score": 0.5})
         models = storage.checkpoints(record.name)
         if models is not None:
             models.write((0,), {"w": np.ones(3)})
@@ -456,6 +466,7 @@ def _check_deletion(storage: Storage) -> None:
     storage.create(_STUDY)
     assert storage.nodes(_STUDY.name) == [], "a new study has the nodes of a deleted one"
     assert storage.events(_STUDY.name) == [], "a new study has the events of a deleted one"
+    assert storage.verdict(_STUDY.name) is None, "a new study has the verdict of a deleted one"
     fresh = storage.checkpoints(_STUDY.name)
     assert fresh is None or fresh.count() == 0, "a new study has the models of a deleted one"
 
@@ -497,23 +508,18 @@ def _assert_same_study(one: StudyRecord, two: StudyRecord) -> None:
             assert before == after, f"{each.name} of a study was {before!r}, came back as {after!r}"
 
 
-def _assert_same_nodes(expected: list[NodeRecord], found: list[NodeRecord]) -> None:
-    assert [each.trial.path for each in expected] == [each.trial.path for each in found], (
+def _assert_same_nodes(expected: list[Node], found: list[Node]) -> None:
+    assert [each.path for each in expected] == [each.path for each in found], (
         "nodes are missing, or not in the order in which they were asked for"
     )
     for one, two in zip(expected, found, strict=True):
-        assert _bits(one) == _bits(two), f"node {one.trial.path} came back changed: {two}, not {one}"
+        assert _bits(one) == _bits(two), f"node {one.path} came back changed: {two}, not {one}"
 
 
-def _bits(record: NodeRecord) -> tuple[Any, ...]:
-    trial, outcome = record.trial, record.outcome
-    part = trial.segment and (trial.segment.stream, trial.segment.before, trial.segment.total)
-    asked = (trial.path, trial.mixture.tobytes(), trial.steps, trial.lr_scale, trial.phase, part)
-    place = (record.round, record.position)
-    if outcome is None:
-        return asked, place
-    evaluation = outcome.evaluation
-    numbers = np.array([evaluation.value, evaluation.standard_error, outcome.seconds]).tobytes()
-    seen = evaluation.predictions
+def _bits(node: Node) -> tuple[Any, ...]:
+    part = node.segment and (node.segment.stream, node.segment.before, node.segment.total)
+    asked = (node.path, node.mixture.tobytes(), node.steps, node.lr_scale, node.phase, part)
+    numbers = np.array([node.value, node.standard_error, node.seconds]).tobytes()
+    seen = node.predictions
     told = None if seen is None else (seen.dtype.str, seen.shape, seen.tobytes())
-    return asked, place, outcome.path, outcome.status, numbers, told
+    return asked, node.round, node.status, numbers, told

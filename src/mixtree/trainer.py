@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.errors import InputError
-from mixtree.simplex import Mixture
-from mixtree.values import value
+from mixtree.simplex import Mixture, value
 
 State = TypeVar("State")
 
@@ -195,3 +194,8 @@ def as_trainer(trainer: Any) -> TrainerBase[Any]:
         methods = ", ".join(name for name in vars(Trainer) if not name.startswith("_"))
         raise InputError(f"{type(trainer).__name__} is not a Trainer: it needs {methods}")
     return _WithDefaults(trainer)
+
+
+def given(trainer: TrainerBase[Any]) -> Any:
+    """The object that ``as_trainer`` was given."""
+    return trainer.own if isinstance(trainer, _WithDefaults) else trainer

@@ -1,31 +1,98 @@
-"""The tree of evaluated nodes. A node is known by its path from the root: (), (0,), (0, 1) …"""
+"""Trials and the tree of nodes they become. A node is known by its path from the root: (), (0,), (0, 1) …"""
 
 from __future__ import annotations
 
 from collections import Counter
 from heapq import heappop, heappush
-from math import inf, isfinite
+from math import inf, isfinite, nan
+from typing import Any, Literal
+
+from numpy.typing import NDArray
 
 from mixtree.bounds import Optimism
-from mixtree.simplex import Cell, Mixture
-from mixtree.values import value
+from mixtree.simplex import Cell, Mixture, value
 
 Path = tuple[int, ...]
 
 
 @value
-class Node:
-    """A trained and evaluated model: its parent's model, continued on its own mixture for its own steps."""
+class Segment:
+    """Which part of a longer stage a trial is."""
+
+    stream: Path
+    """Where the stage would be if no stage were cut: its random numbers come from that path."""
+    before: int
+    """Steps of the stage that are behind."""
+    total: int
+    """Steps of the whole stage."""
+
+
+@value
+class Trial:
+    """What a search asks for: continue the model of ``path[:-1]`` on this mixture for so many steps.
+
+    Parameters
+    ----------
+    path
+        Where the new node stands in the tree; ``()`` is the root, which starts from the initial model.
+    mixture
+        One weight per source; one more for the target's own rows.
+    steps
+        SGD steps.
+    lr_scale
+        × the trainer's step size.
+    phase
+        A label for reports.
+    segment
+        Which part of a longer stage it is.
+    """
 
     path: Path
     mixture: Mixture
     steps: int
-    value: float
-    standard_error: float = float("nan")
     lr_scale: float = 1.0
     phase: str = "search"
-    unfinished: bool = False
-    """A segment of a stage that goes on after it."""
+    segment: Segment | None = None
+
+
+NodeStatus = Literal["pending", "done", "failed", "superseded"]
+"""Superseded: an old commit, say, that a search with a raised budget has left behind; still charged."""
+
+
+@value
+class Node:
+    """A model of the tree: its parent's model, continued on its own mixture. A study stores one row per node.
+
+    Parameters
+    ----------
+    path, mixture, steps, lr_scale, phase, segment
+        Those of its trial.
+    value
+        What the search minimises; +inf for a model that diverged, NaN while it is pending.
+    standard_error
+        Of the value; NaN where it is not known.
+    status
+        Pending until it is evaluated.
+    seconds
+        What training and evaluating it took.
+    round
+        The number of the round in which it was asked for.
+    predictions
+        Of the validation rows, where they are kept.
+    """
+
+    path: Path
+    mixture: Mixture
+    steps: int
+    value: float = nan
+    standard_error: float = nan
+    lr_scale: float = 1.0
+    phase: str = "search"
+    segment: Segment | None = None
+    status: NodeStatus = "done"
+    seconds: float = 0.0
+    round: int = 0
+    predictions: NDArray[Any] | None = None
 
     @property
     def height(self) -> int:
@@ -34,6 +101,31 @@ class Node:
     @property
     def diverged(self) -> bool:
         return not isfinite(self.value)
+
+    @property
+    def unfinished(self) -> bool:
+        """A segment of a stage that goes on after it."""
+        segment = self.segment
+        return segment is not None and segment.before + self.steps < segment.total
+
+    @property
+    def trial(self) -> Trial:
+        """What was asked for."""
+        return Trial(self.path, self.mixture, self.steps, self.lr_scale, self.phase, self.segment)
+
+
+def pending(trial: Trial, number: int) -> Node:
+    """The node that a trial of this round will be, before it is evaluated."""
+    return Node(
+        trial.path,
+        trial.mixture,
+        trial.steps,
+        lr_scale=trial.lr_scale,
+        phase=trial.phase,
+        segment=trial.segment,
+        status="pending",
+        round=number,
+    )
 
 
 class Tree(dict[Path, Node]):

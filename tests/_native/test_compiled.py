@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from mixtree._native import compiled
 from mixtree.metrics import AUROC, HAND_TILL, absent_classes
 from mixtree.partition import _bisect_few, bisect, simplex_root
-from mixtree.search import Trial
 from mixtree.seeds import derive_seed
 from mixtree.simplex import SimplexCell
 from mixtree.trainer import Evaluation
+from mixtree.tree import Trial
 from mixtree.tree_search import TreeSearch
 
 if None in (compiled.bisected, compiled.mean, compiled.derived, compiled.add_pairs, compiled.add_area_terms):

@@ -539,7 +539,7 @@ def test_the_estimator_minimises_what_the_command_minimises(tables, done, metric
     x, y, source = train.drop("price", "state"), train["price"].to_numpy(), train["state"].to_numpy()
     model.fit(x, y, source=source, X_val=val.drop("price"), y_val=val["price"].to_numpy())
     with closing(open_storage("out/study.db")) as storage:
-        values = [node.value for node in stored_tree(storage, "fit").values()]
+        values = [node.value for node in stored_tree(storage.nodes("fit")).values()]
     assert [each["value"] for each in model.history_] == pytest.approx(values, rel=1e-5)
     assert model.mixture_ == pytest.approx(found["mixture"])
     assert model.best_score_ == pytest.approx(found["val_score"], rel=1e-5)

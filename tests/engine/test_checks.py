@@ -11,8 +11,9 @@ from mixtree.data.synthetic import synthetic
 from mixtree.engine.study import run
 from mixtree.errors import InputError, SearchError
 from mixtree.partition import bisect, simplex_root
-from mixtree.search import Trial, as_node
+from mixtree.search import as_node
 from mixtree.trainers.mlp import MlpTrainer
+from mixtree.tree import Trial
 from mixtree.tree_search import TreeSearch
 
 EVEN = np.full(3, 1 / 3)

@@ -21,7 +21,7 @@ import pytest
 
 from mixtree.data.sources import Sources
 from mixtree.data.synthetic import synthetic
-from mixtree.engine.study import Result, load, run
+from mixtree.engine.study import Result, run
 from mixtree.errors import (
     CheckpointError,
     InputError,
@@ -31,15 +31,16 @@ from mixtree.errors import (
     StudyLocked,
 )
 from mixtree.events import Event, NodeEvaluated, RoundAsked, StudyStarted, Warned
+from mixtree.fitting.pipeline import load
 from mixtree.partition import PARTITIONS
+from mixtree.policies.commit import then_commit
 from mixtree.policies.fixed import fixed, uniform
 from mixtree.policies.registry import Setting, make_search
-from mixtree.search import Trial
-from mixtree.storage.base import Outcome
 from mixtree.storage.memory import MemoryStorage
 from mixtree.storage.sql import SqlStorage
 from mixtree.trainer import Evaluation, Job
 from mixtree.trainers.reference import ReferenceState, ReferenceTrainer
+from mixtree.tree import Node, Trial
 from mixtree.tree_search import TreeSearch
 
 BUDGET = 75
@@ -86,10 +87,11 @@ class Grouped(Trainer):
         ]
 
 
-def search(budget: int = BUDGET, **options: Any) -> TreeSearch:
+def search(budget: int = BUDGET, *, commit: float = 0.4, **options: Any) -> Any:
     partitioning = PARTITIONS["bisect"]
-    settings = {"steps": 3, "width": 2, "nu": "auto", "commit": 0.4, **options}
-    return TreeSearch(partitioning.root(3), partitioning.split, budget=budget, **settings)
+    settings = {"steps": 3, "width": 2, "nu": "auto", **options}
+    mine = TreeSearch(partitioning.root(3), partitioning.split, budget=budget, **settings)
+    return then_commit(mine, commit) if commit else mine
 
 
 def rows_of(result: Result[Any]) -> list[tuple[Any, ...]]:
@@ -194,7 +196,7 @@ def test_an_error_in_the_trainer_is_loud_and_its_round_is_done_again(at: int, pl
         run(search(), Trainer(fail_at=at), storage=place)
     assert place.load("study").status == "failed"
     assert place.events("study")[-1].message == "Stop: the user's own error"
-    pending = [each for each in place.nodes("study") if each.outcome is None]
+    pending = [each for each in place.nodes("study") if each.status == "pending"]
     done = len(place.nodes("study")) - len(pending)
     assert pending
     assert done < at <= done + len(pending)
@@ -205,7 +207,7 @@ def test_an_error_in_the_trainer_is_loud_and_its_round_is_done_again(at: int, pl
 
 def test_what_is_done_is_not_done_twice(place: SqlStorage) -> None:
     stopped(place, 9)
-    done = sum(each.outcome is not None for each in place.nodes("study"))
+    done = sum(each.status != "pending" for each in place.nodes("study"))
     trainer = Trainer()
     run(search(), trainer, storage=place, resume=True)
     assert trainer.trained == NODES - done
@@ -280,7 +282,7 @@ def resume(place: Any, *, mine: Any = None, trainer: Any = None, **options: Any)
         ({"mine": search(width=3)}, "search.width was 2, is 3"),
         ({"mine": search(commit=0.5)}, "search.commit was 0.4, is 0.5"),
         ({"mine": search(steps=4)}, r"search.steps was \[3, .*\], is \[4, .*\]"),
-        ({"mine": uniform(3, budget=BUDGET)}, "search.type was 'TreeSearch', is 'Chain'"),
+        ({"mine": uniform(3, budget=BUDGET)}, "search.type was 'ThenCommit', is 'Chain'"),
         ({"trainer": Trainer(lr=0.2)}, "trainer.lr was 0.1, is 0.2"),
         ({"trainer": Trainer(hidden=(5,))}, "trainer.layers was"),
         ({"seed": 1}, "seed was 0, is 1; init_seed was 0, is 1"),
@@ -366,7 +368,7 @@ def test_with_a_commit_the_old_one_stays_charged(raised: int, place: SqlStorage)
     assert result.node.phase == "commit"
     assert result.node.path != old.node.path
     assert result.spent["search"] >= old.spent["search"]
-    statuses = {each.trial.path: each.outcome.status for each in place.nodes("study") if each.outcome}
+    statuses = {each.path: each.status for each in place.nodes("study") if each.status != "pending"}
     assert [path for path, status in statuses.items() if status == "superseded"] == [old.node.path]
     assert_same(load(place, "study", Trainer()), replace(result, tree=load(place, "study").tree))
     assert set(load(place, "study").tree) == set(result.tree)
@@ -401,7 +403,7 @@ def test_raised_twice(place: SqlStorage) -> None:
     assert sum(result.spent.values()) == RAISED
     commits = [node for node in result.tree.values() if node.phase == "commit"]
     assert len(commits) == 3
-    assert sum(each.outcome.status == "superseded" for each in place.nodes("study") if each.outcome) == 2
+    assert sum(each.status == "superseded" for each in place.nodes("study")) == 2
     storage = MemoryStorage()
     for budget in (BUDGET, 100, RAISED):
         expected = run(search(budget), Trainer(), storage=storage, resume=True)
@@ -416,7 +418,7 @@ def test_raised_before_it_had_finished(at: int, place: SqlStorage) -> None:
     result = resume(place, mine=search(RAISED))
     fresh = run(search(RAISED), Trainer())
     assert_same(result, fresh)
-    pending = [each.trial for each in place.nodes("study") if each.outcome is None]
+    pending = [each.trial for each in place.nodes("study") if each.status == "pending"]
     assert all(trial.phase == "commit" for trial in pending)
 
 
@@ -455,6 +457,7 @@ def test_a_study_from_before_stages_were_cut_goes_on(place: SqlStorage, tmp_path
             *(("studies", each) for each in ("sizes", "notes", "models")),
         ):
             plain.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        plain.execute("DROP TABLE verdicts")
         plain.execute("UPDATE mixtree SET value = '1'")
         plain.commit()
         (config,) = plain.execute("SELECT config FROM studies").fetchone()
@@ -566,7 +569,7 @@ def test_one_lost_model_costs_its_own_lineage_only(place: SqlStorage) -> None:
     leaves = [path for path in models_of(place) if path.count("-") == 2]
     damage(folder / f"{leaves[0]}.safetensors", "corrupt")
     trainer = Trainer()
-    done = sum(each.outcome is not None for each in place.nodes("study"))
+    done = sum(each.status != "pending" for each in place.nodes("study"))
     result = resume(place, trainer=trainer, keep="all")
     assert_same(result, undisturbed())
     assert trainer.trained - (NODES - done) <= 1
@@ -748,7 +751,7 @@ def test_a_time_limit_ends_a_study_cleanly(limit: int, place: SqlStorage, monkey
     assert result.reason == "the time limit was reached"
     assert clock.now <= max(limit, 3)  # the root is trained whatever the limit
     assert place.load("study").status == "stopped"
-    assert not [each for each in place.nodes("study") if each.outcome is None]
+    assert not [each for each in place.nodes("study") if each.status == "pending"]
     assert_same(load(place, "study", Trainer()), replace(result, budget=BUDGET))
     whole = rows_of(undisturbed())
     assert rows_of(result) == whole[: len(result.tree)]
@@ -810,7 +813,7 @@ def test_control_c_stops_after_the_round_and_says_how_to_go_on(place: SqlStorage
     assert signal.getsignal(signal.SIGINT) is before
     done = place.nodes("study")
     assert len(done) == 7
-    assert all(each.outcome is not None for each in done)
+    assert all(each.status != "pending" for each in done)
     assert str(caught.value) == (
         f"study 'study' stopped after 21 of 75 steps; run it again with storage={place.where!r}, "
         "study='study', resume=True and it goes on"
@@ -828,7 +831,7 @@ def test_a_second_control_c_stops_at_once(place: SqlStorage) -> None:
     assert not isinstance(caught.value, StudyInterrupted)
     assert signal.getsignal(signal.SIGINT) is before
     assert place.load("study").status == "stopped"
-    assert [each.outcome is None for each in place.nodes("study")] == [False] * 3 + [True] * 4
+    assert [each.status == "pending" for each in place.nodes("study")] == [False] * 3 + [True] * 4
     assert_same(resume(place), undisturbed())
 
 
@@ -1022,7 +1025,7 @@ def test_loading_makes_no_file(tmp_path: Path) -> None:
 def test_a_round_is_written_before_it_runs(place: SqlStorage) -> None:
     class Looks(Trainer):
         def train(self, jobs: Sequence[Job[ReferenceState]]) -> list[ReferenceState]:
-            pending = [each.trial for each in place.nodes("study") if each.outcome is None]
+            pending = [each.trial for each in place.nodes("study") if each.status == "pending"]
             assert [trial.steps for trial in pending] == [job.steps for job in jobs]
             for trial, job in zip(pending, jobs, strict=True):
                 assert np.array_equal(trial.mixture, job.mixture)
@@ -1092,9 +1095,9 @@ def test_storages_of_ones_own_work(tmp_path: Path) -> None:
     class Counting(MemoryStorage):
         finished = 0
 
-        def finish(self, name: str, outcomes: Sequence[Outcome]) -> None:
-            self.finished += len(outcomes)
-            super().finish(name, outcomes)
+        def finish(self, name: str, nodes: Sequence[Node]) -> None:
+            self.finished += len(nodes)
+            super().finish(name, nodes)
 
     storage = Counting()
     started: list[Event] = []
@@ -1146,7 +1149,6 @@ def test_predictions_that_are_not_stored_are_not_told(stored: bool, tmp_path: Pa
     curious = Curious(partitioning.root(3), partitioning.split, budget=60, steps=3)
     result = run(curious, Trainer(), storage=tmp_path / "study.db" if stored else None)
     assert not curious.looked
-    assert result.tree is not curious.tree
     assert list(result.tree) == list(curious.tree)
 
 

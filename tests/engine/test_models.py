@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mixtree.engine.models import States
+from mixtree.engine.models import Models
 from mixtree.errors import CheckpointError
 from mixtree.storage.checkpoints import Checkpoints
 from mixtree.trainer import Evaluation, Job
@@ -62,20 +62,20 @@ def keeper() -> Keeper:
 def states(request: pytest.FixtureRequest, keeper: Keeper, tmp_path: Path, monkeypatch: Any) -> Any:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     models = Checkpoints(str(tmp_path / "models"), "s") if request.param == "disk" else None
-    states = States(keeper, models, limit=4 * SIZE)
+    states = Models(keeper, models, limit=4 * SIZE)
     yield states
     states.close()
     assert not list(tmp_path.glob("mixtree-*"))
 
 
-def put(states: States[Model], keeper: Keeper, count: int) -> list[NodePath]:
+def put(states: Models[Model], keeper: Keeper, count: int) -> list[NodePath]:
     paths = [(number,) for number in range(count)]
     for number, path in enumerate(paths):
         states.put(path, keeper.make(number))
     return paths
 
 
-def test_however_many_models_only_the_limit_is_in_memory(states: States[Model], keeper: Keeper) -> None:
+def test_however_many_models_only_the_limit_is_in_memory(states: Models[Model], keeper: Keeper) -> None:
     paths = put(states, keeper, 20)
     gc.collect()
     assert 3 <= len(keeper.alive) <= 4
@@ -86,7 +86,7 @@ def test_however_many_models_only_the_limit_is_in_memory(states: States[Model], 
     assert keeper.loaded == 20  # all were pushed out by others before they were wanted
 
 
-def test_recent_models_are_not_read_from_disk(states: States[Model], keeper: Keeper) -> None:
+def test_recent_models_are_not_read_from_disk(states: Models[Model], keeper: Keeper) -> None:
     first, *_ = put(states, keeper, 4)
     states.get(first)
     states.put((9,), keeper.make(9))  # pushes out (1,) and (2,), which were used longest ago
@@ -97,7 +97,7 @@ def test_recent_models_are_not_read_from_disk(states: States[Model], keeper: Kee
     assert keeper.loaded == 1
 
 
-def test_a_dropped_model_is_gone_everywhere(states: States[Model], keeper: Keeper) -> None:
+def test_a_dropped_model_is_gone_everywhere(states: Models[Model], keeper: Keeper) -> None:
     paths = put(states, keeper, 10)
     for path in paths:
         states.drop(path)
@@ -110,7 +110,7 @@ def test_a_dropped_model_is_gone_everywhere(states: States[Model], keeper: Keepe
     assert len(keeper.alive) == 3  # the count of bytes is right again
 
 
-def test_keeping_only_some(states: States[Model], keeper: Keeper) -> None:
+def test_keeping_only_some(states: Models[Model], keeper: Keeper) -> None:
     put(states, keeper, 10)
     states.keep_only([(0,), (9,), (77,)])
     assert states.get((0,)).number == 0
@@ -120,7 +120,7 @@ def test_keeping_only_some(states: States[Model], keeper: Keeper) -> None:
             states.get((number,))
 
 
-def test_a_model_put_again_is_the_new_one(states: States[Model], keeper: Keeper) -> None:
+def test_a_model_put_again_is_the_new_one(states: Models[Model], keeper: Keeper) -> None:
     put(states, keeper, 10)
     states.put((0,), keeper.make(50))
     put(states, keeper, 0)
@@ -129,7 +129,7 @@ def test_a_model_put_again_is_the_new_one(states: States[Model], keeper: Keeper)
     assert states.get((0,)).number == 50
 
 
-def test_from_now_on_on_disk(states: States[Model], keeper: Keeper) -> None:
+def test_from_now_on_on_disk(states: Models[Model], keeper: Keeper) -> None:
     paths = put(states, keeper, 6)
     models = states.on_disk()
     assert states.on_disk() is models
@@ -140,7 +140,7 @@ def test_from_now_on_on_disk(states: States[Model], keeper: Keeper) -> None:
 
 
 def test_a_model_larger_than_the_limit_is_kept_while_it_is_the_last(keeper: Keeper) -> None:
-    states = States(keeper, None, limit=10)
+    states = Models(keeper, None, limit=10)
     model = keeper.make(1)
     states.put((), model)
     assert states.get(()) is model
@@ -150,7 +150,7 @@ def test_a_model_larger_than_the_limit_is_kept_while_it_is_the_last(keeper: Keep
 
 
 def test_models_in_memory_are_weighed_once_per_height(keeper: Keeper) -> None:
-    states = States(keeper, None)
+    states = Models(keeper, None)
     for number in range(50):
         states.put((number,), keeper.make(number))
         states.put((0, number), keeper.make(number))
@@ -158,8 +158,8 @@ def test_models_in_memory_are_weighed_once_per_height(keeper: Keeper) -> None:
 
 
 def test_models_on_disk_outlive_the_process(keeper: Keeper, tmp_path: Path) -> None:
-    put(States(keeper, Checkpoints(str(tmp_path), "s")), keeper, 2)
-    later = States(keeper, Checkpoints(str(tmp_path), "s"))
+    put(Models(keeper, Checkpoints(str(tmp_path), "s")), keeper, 2)
+    later = Models(keeper, Checkpoints(str(tmp_path), "s"))
     assert later.get((1,)).number == 1
     later.close()
     assert later.checkpoints is not None

@@ -12,19 +12,21 @@ import numpy as np
 import pytest
 
 from mixtree.data.sources import TARGET, Sources
-from mixtree.engine.study import Result, load, run
+from mixtree.engine.study import Result, run
 from mixtree.errors import InputError, TrainingError
 from mixtree.events import Event, NodeDiverged, NodeEvaluated, RoundAsked, StudyFinished, StudyStarted
+from mixtree.fitting.pipeline import load
 from mixtree.metrics import as_metric
 from mixtree.partition import PARTITIONS
+from mixtree.policies.commit import then_commit
 from mixtree.policies.fixed import fixed, uniform, validation
 from mixtree.policies.registry import Setting, make_search, training_sources
-from mixtree.search import Trial
+from mixtree.search import SEGMENTS
 from mixtree.storage.sql import open_storage
 from mixtree.trainer import Evaluation, Job
 from mixtree.trainers.mlp import MlpTrainer
 from mixtree.trainers.reference import ReferenceTrainer
-from mixtree.tree import Node, Path
+from mixtree.tree import Node, Path, Trial
 from mixtree.tree_search import TreeSearch
 
 GOAL = np.array([0.7, 0.2, 0.1])
@@ -66,11 +68,13 @@ class Recorder:
         return self._made(Model(int(arrays["seed"][0])))
 
 
-def search(name: str = "bisect", *, sources: int = 3, **options: Any) -> TreeSearch:
+def search(name: str = "bisect", *, sources: int = 3, commit: float = 0.0, **options: Any) -> Any:
     partitioning = PARTITIONS[name]
-    return TreeSearch(
+    lr, segments = options.pop("commit_lr", 0.1), options.pop("segments", SEGMENTS)
+    mine = TreeSearch(
         partitioning.root(sources), partitioning.split, **{"budget": 400, "steps": 10, **options}
     )
+    return then_commit(mine, commit, lr, segments=segments) if commit else mine
 
 
 def flights_like(classes: int = 2) -> Sources:

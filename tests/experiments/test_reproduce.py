@@ -9,7 +9,6 @@ from sklearn.metrics import roc_auc_score
 
 from mixtree.data import paper
 from mixtree.data.sources import Rows
-from mixtree.engine.study import load
 from mixtree.errors import TrainingError
 from mixtree.experiments.claims import Claim
 from mixtree.experiments.parallel import Crew
@@ -23,6 +22,7 @@ from mixtree.experiments.report import (
 )
 from mixtree.experiments.reproduce import Plan, Recipe, grid, score_repeat, train
 from mixtree.experiments.specs import EXPERIMENTS, Authors, Experiment
+from mixtree.fitting.pipeline import load
 from mixtree.metrics import AUROC, LOG_LOSS, MAE_EXP
 from mixtree.storage.sql import open_storage
 

@@ -24,9 +24,9 @@ from torch import nn
 from mixtree.data.fingerprint import data_fingerprint
 from mixtree.data.sources import Sources
 from mixtree.data.synthetic import synthetic
-from mixtree.engine.study import load, run
+from mixtree.engine.study import run
 from mixtree.errors import DataError, InputError, StorageError
-from mixtree.fitting.pipeline import FitOptions, as_sources, choose, fit, make_options, prepare
+from mixtree.fitting.pipeline import FitOptions, as_sources, choose, fit, load, make_options, prepare
 from mixtree.metrics import AbsentClassWarning, as_metric
 from mixtree.storage.sql import open_storage
 from mixtree.trainers.registry import ModelOptions, make_trainer

@@ -32,9 +32,8 @@ from mixtree.listeners import JsonLines, MLflowListener, TensorBoardListener, lo
 from mixtree.listeners.text import as_json, describe
 from mixtree.listeners.trackers import Curves
 from mixtree.partition import PARTITIONS
-from mixtree.search import Trial
 from mixtree.trainer import Evaluation, Job
-from mixtree.tree import Node
+from mixtree.tree import Node, Trial
 from mixtree.tree import Path as NodePath
 from mixtree.tree_search import TreeSearch
 

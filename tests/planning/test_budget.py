@@ -19,6 +19,7 @@ from mixtree.planning.budget import (
     theory_demand,
     widest,
 )
+from mixtree.policies.commit import then_commit
 from mixtree.seeds import SPLIT, derive_seed
 from mixtree.theory import diameter_l1
 from mixtree.trainer import Evaluation
@@ -28,7 +29,8 @@ from mixtree.tree_search import TreeSearch
 def grow(partition, sources, budget, steps, value, commit=0.5):
     """The real search on made-up values."""
     rule = PARTITIONS[partition]
-    search = TreeSearch(rule.root(sources), rule.split, budget=budget, steps=steps, nu=0.0, commit=commit)
+    search = TreeSearch(rule.root(sources), rule.split, budget=budget, steps=steps, nu=0.0)
+    search = then_commit(search, commit) if commit else search
     while trials := search.ask():
         for trial in trials:
             search.tell(trial, Evaluation(value(trial.path)))
@@ -105,8 +107,8 @@ def test_cells_too_small_to_cut_end_the_search_for_the_widest(monkeypatch):
 
 
 def test_a_commit_share_that_no_policy_has_is_said():
-    assert any("commit=0.3" in note for note in plan(3, 3000, commit=0.3).notes)
-    assert not any("commit=" in note for note in plan(3, 3000).notes)
+    assert any("share=0.3" in note for note in plan(3, 3000, commit=0.3).notes)
+    assert not any("share=" in note for note in plan(3, 3000).notes)
 
 
 def test_heights_beyond_the_walk_get_an_upper_bound():

@@ -249,7 +249,9 @@ def test_a_stored_study_has_a_certificate_and_a_baseline_has_words(tmp_path):
         found = certificate_of(storage, record)
         flat = certificate_of(storage, storage.load("flat"))
         assert flat.bound is None and "one mixture was tried" in flat.sentence
-        assert found == certificate(stored_tree(storage, "tree"), sources=3, best=record.best, floor=0.0)
+        assert found == certificate(
+            stored_tree(storage.nodes("tree")), sources=3, best=record.best, floor=0.0
+        )
     searched = [node for node in result.tree.lineage(result.node.path) if node.phase != "commit"]
     assert found.value == searched[-1].value
     assert found.bound > 0 and found.noise > 0

@@ -15,7 +15,7 @@ from mixtree.policies.registry import Setting, make_search, training_sources
 from mixtree.testing import check_search
 from mixtree.trainer import Evaluation
 from mixtree.trainers.mlp import MlpTrainer
-from mixtree.tree import Node
+from mixtree.tree import Node, Segment
 
 
 def setting(problem, budget=400, **options):
@@ -445,9 +445,10 @@ def adopted(problem, rows, *, unfinished=()):
     """What auto first asks for at a raised budget, given the nodes of an earlier run."""
     search = make_search("auto", setting(problem, 900))
     mixture = np.array([1 / 3, 1 / 3, 1 / 3, 0, 0])
+    part = Segment((), 0, 10**6)  # of a stage that goes on
     search.adopt(
         [
-            Node(path, mixture, steps, value, 0.01, rate, phase, row in unfinished)
+            Node(path, mixture, steps, value, 0.01, rate, phase, part if row in unfinished else None)
             for row in rows
             for path, phase, steps, rate, value in [row]
         ]

@@ -10,21 +10,26 @@ from mixtree.data.synthetic import synthetic
 from mixtree.errors import InputError, SearchError
 from mixtree.fitting.pipeline import fit
 from mixtree.partition import PARTITIONS
-from mixtree.policies.early_stop import EarlyStop, stop_early
+from mixtree.policies.commit import then_commit
+from mixtree.policies.early_stop import stop_early
 from mixtree.policies.fixed import uniform
-from mixtree.search import Trial
 from mixtree.testing import check_search
 from mixtree.trainer import Evaluation
+from mixtree.tree import Trial
 from mixtree.tree_search import TreeSearch
 
 FLAT = {"noise": 0.1, "slope": 0.0}
 STEEP = {"noise": 1e-6, "slope": 0.05}
 
 
-def early(budget: int = 400, commit: float = 0.5) -> EarlyStop:
+def plainly(budget: int = 400, commit: float = 0.5) -> Any:
     halves = PARTITIONS["bisect"]
-    search = TreeSearch(halves.root(3), halves.split, budget=budget, steps=10, commit=commit, segments=2)
-    return stop_early(search)
+    search = TreeSearch(halves.root(3), halves.split, budget=budget, steps=10)
+    return then_commit(search, commit, segments=2) if commit else search
+
+
+def early(budget: int = 400, commit: float = 0.5) -> Any:
+    return stop_early(plainly(budget, commit))
 
 
 def value(trial: Trial, *, noise: float, slope: float) -> Evaluation:
@@ -44,7 +49,8 @@ def drive(search: Any, *, backwards: bool = False, **shape: float) -> list[list[
 def test_it_stops_where_values_are_noise_and_commits_its_share():
     search = early()
     rounds = drive(search, **FLAT)
-    assert search.stopped is not None and search.stopped.gain < search.stopped.noise
+    stopped = search.inner.stopped
+    assert stopped is not None and stopped.gain < stopped.noise
     assert sum(len(each) for each in rounds[:-2]) < 12
     (first,), (commit,) = rounds[-2:]
     for half in (first, commit):
@@ -56,13 +62,11 @@ def test_it_stops_where_values_are_noise_and_commits_its_share():
 
 
 def test_it_goes_on_where_values_still_fall():
-    halves = PARTITIONS["bisect"]
-    plain = TreeSearch(halves.root(3), halves.split, budget=400, steps=10, commit=0.5, segments=2)
-    search = early()
+    plain, search = plainly(), early()
     assert [[t.path for t in each] for each in drive(search, **STEEP)] == [
         [t.path for t in each] for each in drive(plain, **STEEP)
     ]
-    assert search.stopped is None and search.rule == plain.rule
+    assert search.inner.stopped is None and search.rule == plain.rule
 
 
 def test_without_a_commit_it_just_ends():

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from mixtree.errors import InputError, SearchError, TrainingError
 from mixtree.policies.fixed import Chain, Stage, fine_tune, fixed, genie, only, pooled, uniform, validation
-from mixtree.search import Search, Trial
+from mixtree.search import Search
 from mixtree.testing import check_search
 from mixtree.trainer import Evaluation
-from mixtree.tree import Node
+from mixtree.tree import Node, Segment, Trial
 
 
 def drive(search: Chain, *values: float) -> list[Trial]:
@@ -137,7 +137,7 @@ def test_a_raised_chain_goes_on_from_its_longest_model_of_the_first_stage(finish
 
 def test_a_raised_chain_ends_after_models_that_all_diverged() -> None:
     chain = uniform(2, budget=100)
-    chain.adopt([Node((), np.array([0.5, 0.5]), 50, inf, phase="train", unfinished=True)])
+    chain.adopt([Node((), np.array([0.5, 0.5]), 50, inf, phase="train", segment=Segment((), 0, 100))])
     assert chain.ask() == []
     with pytest.raises(TrainingError, match="every model diverged"):
         chain.best()

@@ -9,9 +9,10 @@ import pytest
 from mixtree.data.sources import Sources
 from mixtree.errors import InputError
 from mixtree.policies.registry import Setting, known_algorithms, make_search
-from mixtree.search import Search, Trial
+from mixtree.search import Search
 from mixtree.testing import check_search
 from mixtree.trainer import Evaluation
+from mixtree.tree import Trial
 from mixtree.tree_search import TreeSearch
 
 NAMES = ("US", "France", "Italy")

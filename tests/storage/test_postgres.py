@@ -16,8 +16,9 @@ import pytest
 import sqlalchemy as sa
 
 from mixtree.data.synthetic import synthetic
-from mixtree.engine.study import load, run
+from mixtree.engine.study import run
 from mixtree.errors import CheckpointError, StorageError, StudyLocked
+from mixtree.fitting.pipeline import load
 from mixtree.partition import PARTITIONS
 from mixtree.storage import schema
 from mixtree.storage.base import StudyRecord
@@ -203,10 +204,11 @@ def test_tables_of_the_first_version_are_brought_up(storage: SqlStorage, url: st
         for column in ("sizes", "notes", "models"):
             connection.execute(sa.text(f"ALTER TABLE studies DROP COLUMN {column}"))
         connection.execute(sa.text("ALTER TABLE nodes DROP COLUMN segment"))
+        connection.execute(sa.text("DROP TABLE verdicts"))
         connection.execute(sa.text("UPDATE mixtree SET value = '1'"))
     with closing(SqlStorage(url, checkpoints=tmp_path)) as again:
         assert again.load("mine").models is None
-        assert [each.trial.segment for each in again.nodes("mine")] == []
+        assert [each.segment for each in again.nodes("mine")] == []
         again.update("mine", sizes={"a": 3})
         assert again.load("mine").models == str(tmp_path)
 

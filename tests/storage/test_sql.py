@@ -16,12 +16,11 @@ import pytest
 import sqlalchemy as sa
 
 from mixtree.errors import CheckpointError, InputError, StorageError, StudyLocked
-from mixtree.search import Segment, Trial
 from mixtree.storage import schema, sql
-from mixtree.storage.base import Outcome, StudyRecord
+from mixtree.storage.base import StudyRecord
 from mixtree.storage.checkpoints import Checkpoints
 from mixtree.storage.sql import SqlStorage, open_storage
-from mixtree.trainer import Evaluation
+from mixtree.tree import Node, Segment, Trial, pending
 
 RECORD = StudyRecord("mine", seed=1, init_seed=2, budget=100, config={"a": 1})
 
@@ -38,10 +37,14 @@ def storage(file: Path) -> Iterator[SqlStorage]:
         yield storage
 
 
+def done(trial: Trial, value: float, **more: Any) -> Node:
+    return replace(pending(trial, 0), value=value, standard_error=0.1, status="done", **more)
+
+
 def fill(storage: SqlStorage, name: str = "mine") -> None:
     trials = [Trial((index,), np.array([0.25, 0.75]), 10, phase="search") for index in range(3)]
     storage.begin_round(name, 0, trials)
-    storage.finish(name, [Outcome(trial.path, Evaluation(0.5, 0.1)) for trial in trials[:2]])
+    storage.finish(name, [done(trial, 0.5) for trial in trials[:2]])
 
 
 # ----------------------------------------------------------------------------- a file for any SQL tool
@@ -51,7 +54,7 @@ def test_another_process_finds_all_of_it(storage: SqlStorage, file: Path) -> Non
     fill(storage)
     with closing(open_storage(file)) as other:
         assert other.load("mine").config == {"a": 1}
-        assert [each.trial.path for each in other.nodes("mine")] == [(0,), (1,), (2,)]
+        assert [each.path for each in other.nodes("mine")] == [(0,), (1,), (2,)]
 
 
 def test_the_tables_are_readable(storage: SqlStorage, file: Path) -> None:
@@ -88,7 +91,7 @@ def test_a_round_is_written_whole_or_not_at_all(storage: SqlStorage) -> None:
     trials = [Trial((5,), np.array([1.0]), 1), Trial((0,), np.array([1.0]), 1)]  # (0,) is there and done
     with pytest.raises(StorageError, match="cannot write to .*studies.db"):
         storage.begin_round("mine", 1, trials)
-    assert [each.trial.path for each in storage.nodes("mine")] == [(0,), (1,), (2,)]
+    assert [each.path for each in storage.nodes("mine")] == [(0,), (1,), (2,)]
 
 
 def test_outcomes_are_written_whole_or_not_at_all(storage: SqlStorage, monkeypatch: Any) -> None:
@@ -100,23 +103,19 @@ def test_outcomes_are_written_whole_or_not_at_all(storage: SqlStorage, monkeypat
 
     monkeypatch.setattr(SqlStorage, "_store_predictions", fail)
     with pytest.raises(RuntimeError):
-        storage.finish("mine", [Outcome((2,), Evaluation(0.1))])
-    assert storage.nodes("mine")[2].outcome is None
+        storage.finish("mine", [done(storage.nodes("mine")[2].trial, 0.1)])
+    assert storage.nodes("mine")[2].status == "pending"
     assert len(before) == 3
 
 
 def test_many_predictions_at_once(storage: SqlStorage) -> None:
     trials = [Trial((index,), np.array([1.0]), 1) for index in range(1500)]
     storage.begin_round("mine", 0, trials)
-    storage.finish(
-        "mine", [Outcome(each.path, Evaluation(0.0, 0.0, np.array([each.path[0]]))) for each in trials]
-    )
+    storage.finish("mine", [done(each, 0.0, predictions=np.array([each.path[0]])) for each in trials])
     storage.copy("mine", "copy")
     for name in ("mine", "copy"):
         for record in storage.nodes(name):
-            assert record.outcome is not None
-            assert record.outcome.evaluation.predictions is not None
-            assert record.outcome.evaluation.predictions.tolist() == [record.trial.path[0]]
+            assert record.predictions is not None and record.predictions.tolist() == [record.path[0]]
 
 
 def test_a_study_deleted_by_another_process_is_gone_here_too(storage: SqlStorage, file: Path) -> None:
@@ -227,6 +226,10 @@ def first_version(file: Path) -> None:
         for column in ("sizes", "notes", "models"):
             plain.execute(f"ALTER TABLE studies DROP COLUMN {column}")
         plain.execute("ALTER TABLE nodes DROP COLUMN segment")
+        plain.execute("DROP TABLE verdicts")
+        told = "INSERT INTO events (study_id, at, kind, message) SELECT id, '', 'verdict', ? FROM studies"
+        for text in ('{"score": 1}', '{"score": 2}'):
+            plain.execute(told, (text,))
         plain.commit()
     version(file, "1")
 
@@ -239,12 +242,14 @@ def test_a_file_of_the_first_version_is_brought_up(storage: SqlStorage, file: Pa
     with closing(SqlStorage(file)) as again:
         found = again.load("mine")
         assert (found.sizes, found.notes, found.models) == ({}, (), None)
+        assert again.verdict("mine") == {"score": 2}
+        assert not [each for each in again.events("mine") if each.kind == "verdict"]
         assert (found.config, found.budget, found.created) == (before.config, before.budget, before.created)
-        assert [each.trial.segment for each in again.nodes("mine")] == [None] * 3
+        assert [each.segment for each in again.nodes("mine")] == [None] * 3
         segment = Segment((0, 2), 50, 150)
         trial = Trial((0, 2, 0), np.array([1.0, 0.0]), 50, phase="commit", segment=segment)
         again.begin_round("mine", 1, [trial])
-        found = again.nodes("mine")[-1].trial.segment
+        found = again.nodes("mine")[-1].segment
         assert found is not None and (found.stream, found.before, found.total) == ((0, 2), 50, 150)
         again.update("mine", sizes={"a": 3}, notes=("n",))
         assert (again.load("mine").sizes, again.load("mine").notes) == ({"a": 3}, ("n",))

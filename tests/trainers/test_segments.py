@@ -13,9 +13,10 @@ from mixtree.data.sources import Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.engine.study import run
 from mixtree.policies.fixed import Chain, Stage
-from mixtree.search import SEGMENTS, Trial, in_segments
+from mixtree.search import SEGMENTS, in_segments
 from mixtree.trainers.mlp import MlpTrainer, TheoryStep
 from mixtree.trainers.reference import ReferenceTrainer
+from mixtree.tree import Trial
 
 MIXTURE = np.array([0.5, 0.3, 0.2])
 

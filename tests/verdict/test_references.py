@@ -19,9 +19,9 @@ from mixtree.fitting.pipeline import fit, make_options, prepare
 from mixtree.metrics import AUROC, LOG_LOSS, SQUARED_LOSS
 from mixtree.policies.auto import Auto
 from mixtree.policies.registry import make_search
-from mixtree.search import Trial
 from mixtree.seeds import derive_seed
 from mixtree.trainer import Evaluation
+from mixtree.tree import Trial
 from mixtree.verdict import Difference, paired_difference, without_source
 from mixtree.verdict.judge import judge
 from mixtree.verdict.references import (

@@ -135,15 +135,15 @@ def show(
         print_notes,
         print_warnings,
     )
-    from mixtree.engine.study import VERDICT, named, stored_verdict
+    from mixtree.engine.study import named
     from mixtree.planning.certificate import certificate_of
 
     with closing(open_existing(url)) as storage:
         record = pick(storage, study)
         about, tree = summary(storage, record), _tree(storage, record)
-        happened = [each for each in storage.events(record.name) if each.kind != VERDICT]
+        happened = storage.events(record.name)
         about["events"] = [[each.at, each.kind, each.message] for each in happened]
-        about["verdict"] = stored_verdict(storage, record.name)
+        about["verdict"] = storage.verdict(record.name)
         about["models"] = storage.models(record)
         sure = certificate_of(storage, record)
     about["certificate"] = None if sure is None else sure.as_dict()
@@ -321,7 +321,7 @@ def summary(storage: SqlStorage, record: StudyRecord) -> dict[str, Any]:
 def _tree(storage: SqlStorage, record: StudyRecord) -> Tree:
     from mixtree.engine.study import stored_tree
 
-    return stored_tree(storage, record.name)
+    return stored_tree(storage.nodes(record.name))
 
 
 def _print_tree(console: Any, record: StudyRecord, tree: Tree) -> None:

@@ -119,6 +119,12 @@ class Sources:
         """Rows per source."""
         return np.array([len(part) for part in self.rows], dtype=np.int64)
 
+    def row_counts(self) -> dict[str, int]:
+        """Rows by source as they were given, the target's own among them."""
+        own = {name: len(part) for name, part in zip(self.names, self.rows, strict=True)}
+        given = {name: rows for name, rows in own.items() if not name.startswith(FOLD)}
+        return {**given, TARGET: len(self.validation)}
+
     @property
     def features(self) -> int:
         """Number of columns of x."""

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
 from mixtree.errors import CheckpointError, SearchError
-from mixtree.search import Search, Trial
-from mixtree.trainer import State, Trainer
-from mixtree.tree import Path, Tree
+from mixtree.search import SearchBase
+from mixtree.trainer import State, TrainerBase
+from mixtree.tree import Path, Tree, Trial
 
 if TYPE_CHECKING:
     from mixtree.storage.checkpoints import Checkpoints
@@ -19,11 +19,11 @@ MEMORY_LIMIT = 256 * 2**20
 _FILLED = 0.75  # of the memory, when room has been made
 
 
-class States(Generic[State]):
+class Models(Generic[State]):
     """Models by path, least recently used ones on disk; memory stays bounded however many there are."""
 
     def __init__(
-        self, trainer: Trainer[State], checkpoints: Checkpoints | None, *, limit: int | None = None
+        self, trainer: TrainerBase[State], checkpoints: Checkpoints | None, *, limit: int | None = None
     ) -> None:
         self.checkpoints = checkpoints
         self._trainer, self._limit = trainer, MEMORY_LIMIT if limit is None else limit
@@ -133,9 +133,9 @@ class States(Generic[State]):
 class Upkeep:
     """Drops the models that nothing can need any more; a search without ``needed`` may need all of them."""
 
-    def __init__(self, states: States[Any], search: Search, tree: Tree, *, keep_all: bool) -> None:
-        self._states, self._tree = states, tree
-        self._needed = None if keep_all else getattr(search, "needed", None)
+    def __init__(self, models: Models[Any], search: SearchBase, tree: Tree, *, keep_all: bool) -> None:
+        self._models, self._tree = models, tree
+        self._needed = None if keep_all else search.needed
         self._expanded: set[Path] = set()  # and kept: the best so far
 
     def after(self, trials: Sequence[Trial]) -> None:
@@ -153,7 +153,7 @@ class Upkeep:
         useless = asked.difference(self._wanted(asked))
         for path in useless:
             if path in self._tree:
-                self._states.drop(path)
+                self._models.drop(path)
         expanded -= useless
 
     def _wanted(self, paths: Collection[Path]) -> Iterable[Path]:
@@ -168,5 +168,5 @@ class Upkeep:
         if self._needed is None:
             return
         kept = set(self._wanted(self._tree))
-        self._states.keep_only(kept.union(also))
+        self._models.keep_only(kept.union(also))
         self._expanded = kept.intersection(path[:-1] for path in self._tree)

@@ -1,13 +1,12 @@
-"""The loop that runs a study: ask, train, evaluate, tell; the same ask and tell that users get."""
+"""Studies: ``run`` one from its beginning or from where it stopped, ``load`` one, and what it found."""
 
 from __future__ import annotations
 
-import json
-import logging
+import shlex
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Generic, Literal
@@ -15,25 +14,27 @@ from typing import TYPE_CHECKING, Any, Generic, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from mixtree.data.fingerprint import data_fingerprint, differences, model_key, rows_fingerprint, settings
 from mixtree.data.sources import FOLD, Sources, weight_names
-from mixtree.engine.checks import check_unused
+from mixtree.engine.checks import Checked, source_names
+from mixtree.engine.executors.processes import leave_if_unguarded
 from mixtree.engine.loop import Limits, Loop, Objective
-from mixtree.errors import CheckpointError, InputError
-from mixtree.events import Listener
-from mixtree.search import Search, as_node
+from mixtree.engine.recompute import model
+from mixtree.engine.reporting import Reporter
+from mixtree.errors import CheckpointError, InputError, MixtreeError, StorageError, StudyInterrupted
+from mixtree.events import Listener, StudyStarted
+from mixtree.search import Search, as_search
 from mixtree.simplex import Mixture
 from mixtree.storage.base import Storage, StudyRecord, check_name
-from mixtree.storage.memory import MemoryStorage, ScratchStorage
-from mixtree.trainer import State, Trainer
+from mixtree.storage.memory import RunStorage, ScratchStorage
+from mixtree.trainer import State, Trainer, TrainerBase, as_trainer
 from mixtree.tree import Node, Path, Tree
 
 if TYPE_CHECKING:
     from mixtree.verdict import Verdict
 
-logger = logging.getLogger(__name__)
-
-VERDICT = "verdict"
-"""The kind of a study's event that holds its verdict as JSON."""
+CHOOSES = "validation"
+"""The setting that says which validation rows choose, where others are held out: the holdout's doing."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -128,86 +129,174 @@ def run(
     validation rows, and returns it. ``data`` are the rows as they were given, by which a study knows them
     again, where the trainer's are not the same: without those held out, with folds of them or with weights.
     """
-    _check(search, trainer, workers=workers, keep=keep, time_limit=time_limit, max_failures=max_failures)
+    searching, training = as_search(search), as_trainer(trainer)
+    if workers < 1:
+        raise InputError(f"workers must be at least 1; got {workers}")
+    if workers > 1:
+        leave_if_unguarded()
+    if keep not in ("all", "frontier", "best"):
+        raise InputError(f"keep must be 'all', 'frontier' or 'best'; got {keep!r}")
+    _check_time_limit(time_limit)
+    if max_failures < 1:
+        raise InputError(f"max_failures must be at least 1; got {max_failures}")
     if storage is not None or not isinstance(study, str) or not study:
         check_name(study)
-    check_unused(search)
+    check = Checked(searching, training, name=type(search).__name__)
     limits = Limits(workers, time_limit, max_failures, keep, keep_predictions, allow_changed_data)
-    budget = int(getattr(search, "budget", 0))
-    record = StudyRecord(study, seed, seed if init_seed is None else init_seed, budget, recipe=recipe)
-    with opened(storage, kept=keep_predictions) as place:
-        how: dict[str, Any] = {"limits": limits, "objective": objective, "listeners": listeners}
-        loop = Loop(search, trainer, place, record, data=data, **how)
-        return _finish(loop, resume=resume)
-
-
-def _finish(loop: Loop[State], *, resume: bool) -> Result[State]:
-    search, record = loop.search, loop.record
-    with _held(loop, resume=resume):
-        reason = loop.run()
-        node = search.best()
-        if node is None:
-            raise InputError(
-                f"{type(search).__name__} asked for nothing and returns nothing: no model to give"
-            )
-        return Result(
-            study=record.name,
-            weights=reported(loop.record, loop.tree, node),
-            value=node.value,
-            node=node,
-            rule=str(getattr(search, "rule", "best")),
-            reason=reason,
-            budget=record.budget or loop.spent,
-            spent={**loop.charged, **loop.tree.spent},
-            tree=loop.tree,
-            state=loop.model(node.path),
-            warnings=tuple(loop.warnings),
-            notes=tuple(getattr(search, "notes", ())),
-            predictions=_predictions(loop.storage, record.name) if loop.limits.keep_predictions else {},
-        )
-
-
-class _Kept(MemoryStorage):
-    """Rows that live as long as the run: nobody can resume from them."""
-
-    lasting = False
-
-
-def _predictions(storage: Storage, study: str) -> dict[Path, NDArray[Any]]:
-    return {
-        each.trial.path: each.outcome.evaluation.predictions
-        for each in storage.nodes(study)
-        if each.outcome is not None and each.outcome.evaluation.predictions is not None
+    rows: Any = training.sources if data is None else data
+    sources = rows if isinstance(rows, Sources) else None
+    config: dict[str, Any] = {
+        "sources": list(source_names(training)),
+        "search": settings(search),
+        "trainer": settings(trainer),
+        "objective": None if objective is None else settings(objective),
+        "charged": dict(searching.charged),
     }
+    with opened(storage, kept=keep_predictions) as place:
+        # Reading all rows takes a moment, which a study that nobody can resume need not spend.
+        fingerprint = data_fingerprint(sources) if sources is not None and place.lasting else ""
+        mine = training.sources
+        if fingerprint and isinstance(mine, Sources) and mine.validation is not rows.validation:
+            config[CHOOSES] = rows_fingerprint(mine.validation)  # others are held out
+        record = StudyRecord(
+            study,
+            seed,
+            seed if init_seed is None else init_seed,
+            check.budget or 0,
+            config=config,
+            data=fingerprint,
+            sizes={} if sources is None else sources.row_counts(),
+            recipe=recipe,
+        )
+        reporter = Reporter(place, study, listeners)
+        began = time.monotonic()  # choosing an engine counts towards the time limit
+        new = not (resume and study in [each.name for each in place.studies()])
+        loop, stillborn = None, False
+        if new:
+            training.prepare(steps=record.budget or None, seconds=time_limit)
+            key = model_key(
+                study, seed, record.init_seed, record.budget, config, fingerprint, training.engine
+            )
+            place.create(replace(record, engine=training.engine, key=key))
+        try:
+            with place.lock(study):
+                raised = not new and _reopen(place, record, training, reporter, limits)
+                loop = Loop(
+                    searching,
+                    training,
+                    place,
+                    record,
+                    check=check,
+                    limits=limits,
+                    objective=objective,
+                    reporter=reporter,
+                )
+                reason = _run(loop, began, raised=raised)
+                node = searching.best()
+                return Result(
+                    study=study,
+                    weights=reported(record, loop.tree, node),
+                    value=node.value,
+                    node=node,
+                    rule=str(searching.rule),
+                    reason=reason,
+                    budget=record.budget or loop.spent,
+                    spent={**searching.charged, **loop.tree.spent},
+                    tree=loop.tree,
+                    state=model(loop, node.path),
+                    warnings=tuple(reporter.warnings),
+                    notes=tuple(searching.notes),
+                    predictions=_predictions(place.nodes(study)) if keep_predictions else {},
+                )
+        except InputError:
+            stillborn = new and (loop is None or not loop.tree)
+            raise
+        finally:
+            for listener in listeners:
+                over = getattr(listener, "study_over", None)
+                if over is not None:
+                    over()
+            if loop is not None:
+                loop.close()
+            if stillborn:  # what could not even begin leaves nothing behind
+                place.delete(study)
 
 
-@contextmanager
-def _held(loop: Loop[Any], *, resume: bool) -> Iterator[None]:
-    new, stillborn = loop.create(resume=resume), False
+def _reopen(
+    place: Storage, now: StudyRecord, trainer: TrainerBase[Any], reporter: Reporter, limits: Limits
+) -> bool:
+    """See that it is the same study, and say that it goes on; whether its budget was raised."""
+    name, then = now.name, place.load(now.name)
+    changed = differences(
+        {"seed": then.seed, "init_seed": then.init_seed, **then.config},
+        {"seed": now.seed, "init_seed": now.init_seed, **now.config},
+        leave_out=(CHOOSES,) if limits.allow_changed_data or then.data != now.data else (),
+    )
+    if changed:
+        raise StorageError(
+            f"study {name!r} cannot go on with other settings ({'; '.join(changed)}): "
+            "use the same ones, or another study name"
+        )
+    if now.budget < then.budget:
+        raise StorageError(
+            f"study {name!r} was started with a budget of {then.budget} steps; it can be raised, "
+            f"not lowered to {now.budget}"
+        )
+    if then.data != now.data and not limits.allow_changed_data:
+        raise StorageError(
+            f"study {name!r} was started on other data ({then.data[:8]}, not {now.data[:8]}): "
+            "bring the same rows in the same order, or allow changed data (allow_changed_data=True, "
+            "--allow-changed-data) and answer for mixing the two"
+        )
+    if then.engine is not None:
+        trainer.engine = then.engine
+    trainer.prepare(steps=now.budget or None, seconds=limits.time_limit)
+    if now.budget > then.budget:
+        reporter.note("budget", f"the budget was raised from {then.budget} to {now.budget} steps")
+    if then.data != now.data:
+        reporter.note("data", f"the study goes on with other data: {now.data}, not {then.data}")
+    reporter.note("resumed", "the study goes on")
+    # A process that died while it marked nodes as left behind leaves that to the next one.
+    raised = now.budget > then.budget or then.status == "raising"
+    changes: dict[str, Any] = {"budget": now.budget, "data": now.data, "config": now.config}
+    place.update(name, status="raising" if raised else "running", best=None, sizes=now.sizes, **changes)
+    return raised
+
+
+def _run(loop: Loop[Any], began: float, *, raised: bool) -> str:
+    """Run the rounds; why they ended. What stops them is written down."""
+    place, record, reporter = loop.storage, loop.record, loop.reporter
     try:
-        with loop.storage.lock(loop.record.name):
-            if not new:
-                loop.reopen()
-            yield
-    except InputError:
-        stillborn = new and not loop.tree
+        loop.leave_behind(raised=raised)
+        if raised:
+            place.update(record.name, status="running")
+            raised = False
+        sources = tuple(record.config["sources"])
+        reporter.emit(StudyStarted(record.name, record.budget, loop.spent, sources))
+        return loop.run(began)
+    except StudyInterrupted as error:
+        place.update(record.name, status="stopped")
+        how = "nothing was stored"
+        if place.where and record.recipe is not None:
+            how = f"resume it with: {shlex.join(['mixtree', 'resume', place.where, record.name])}"
+        elif place.where:
+            call = f"storage={place.where!r}, study={record.name!r}, resume=True"
+            how = f"run it again with {call} and it goes on"
+        raise StudyInterrupted(f"study {record.name!r} stopped after {error}; {how}") from None
+    except BaseException as error:
+        # The error itself is what counts; where even this cannot be written the study looks killed.
+        with suppress(MixtreeError):
+            status = "failed" if isinstance(error, Exception) else "stopped"
+            reporter.note(status, f"{type(error).__name__}: {error}")
+            if not raised:  # else the next process must know that nodes are still to be marked
+                place.update(record.name, status=status)
         raise
-    finally:
-        loop.close()
-        if stillborn:  # what could not even begin leaves nothing behind
-            loop.storage.delete(loop.record.name)
 
 
-def load(storage: Storage | str | FilePath, study: str, trainer: Trainer[State] | None = None) -> Result[Any]:
+def load_study(place: Storage, study: str, trainer: Trainer[State] | None = None) -> Result[Any]:
     """The result of a stored study; its ``state`` is the trainer's, or plain arrays without a trainer."""
-    if isinstance(storage, str | FilePath) and "://" not in str(storage) and not FilePath(storage).exists():
-        raise InputError(f"there is no study file {storage}")
-    with opened(storage) as place:
-        return _load(place, study, trainer)
-
-
-def _load(place: Storage, study: str, trainer: Trainer[Any] | None) -> Result[Any]:
-    record, tree = place.load(study), stored_tree(place, study)
+    record, nodes = place.load(study), place.nodes(study)
+    tree = stored_tree(nodes)
     if record.best is None or record.best not in tree:
         raise InputError(f"study {study!r} has no result yet (it is {record.status}): resume it")
     models = place.checkpoints(study)
@@ -231,34 +320,18 @@ def _load(place: Storage, study: str, trainer: Trainer[Any] | None) -> Result[An
         state=arrays if trainer is None else trainer.load(arrays),
         warnings=tuple(each.message for each in place.events(study) if each.kind == "warning"),
         notes=record.notes,
-        predictions=_predictions(place, study),
-        verdict=_verdict(place, study),
+        predictions=_predictions(nodes),
     )
 
 
-def _verdict(storage: Storage, study: str) -> Verdict | None:
-    from mixtree.verdict import Verdict
-
-    told = stored_verdict(storage, study)
-    return None if told is None else Verdict.from_dict(told)
+def _predictions(nodes: Sequence[Node]) -> dict[Path, NDArray[Any]]:
+    return {node.path: node.predictions for node in nodes if node.predictions is not None}
 
 
-def stored_verdict(storage: Storage, study: str) -> dict[str, Any] | None:
-    """A study's verdict as plain data; None if it has none."""
-    texts = [each.message for each in storage.events(study) if each.kind == VERDICT]
-    if not texts:
-        return None
-    found: dict[str, Any] = json.loads(texts[-1])
-    return found
-
-
-def stored_tree(storage: Storage, study: str) -> Tree:
-    """The evaluated nodes of a stored study."""
-    tree = Tree()
-    for stored in storage.nodes(study):
-        if stored.outcome is not None:
-            tree.add(as_node(stored.trial, stored.outcome.evaluation))
-    return tree
+def stored_tree(nodes: Sequence[Node]) -> Tree:
+    """The evaluated nodes of a stored study, without their predictions."""
+    done = (node for node in nodes if node.status != "pending")
+    return Tree({node.path: replace(node, predictions=None) for node in done})
 
 
 def reported(record: StudyRecord, tree: Tree, node: Node) -> dict[str, float]:
@@ -281,16 +354,24 @@ def named(record: StudyRecord, mixture: Mixture) -> dict[str, float]:
 
 
 @contextmanager
-def opened(storage: Storage | str | FilePath | None, *, kept: bool = False) -> Iterator[Storage]:
-    """The storage itself, the one behind a file name or URL, or scratch; ``kept`` where its rows are read."""
+def opened(
+    storage: Storage | str | FilePath | None, *, kept: bool = False, exists: bool = False
+) -> Iterator[Storage]:
+    """The storage itself, the one behind a file name or URL, or scratch.
+
+    ``kept`` where its rows are read later; ``exists`` where a file that is not there is an error.
+    """
+    named = isinstance(storage, str | FilePath)
+    if exists and named and "://" not in str(storage) and not FilePath(str(storage)).exists():
+        raise InputError(f"there is no study file {storage}")
     if isinstance(storage, str | FilePath):
-        from mixtree.storage.sql import open_storage
+        from mixtree.storage.sql import open_storage  # SQLAlchemy takes longer to load than a small study
 
         # Closed again: a file that nobody has open is whole, without a journal beside it.
         with closing(open_storage(storage)) as place:
             yield place
     else:
-        yield (_Kept() if kept else ScratchStorage()) if storage is None else storage
+        yield (RunStorage() if kept else ScratchStorage()) if storage is None else storage
 
 
 def seconds_left(time_limit: float | None, since: float) -> float | None:
@@ -304,23 +385,3 @@ def seconds_left(time_limit: float | None, since: float) -> float | None:
 def _check_time_limit(time_limit: object) -> None:
     if time_limit is not None and not (isinstance(time_limit, Real) and float(time_limit) > 0):
         raise InputError(f"the time limit must be a number of seconds above 0; got {time_limit!r}")
-
-
-def _check(
-    search: object, trainer: object, *, workers: int, keep: str, time_limit: object, max_failures: int
-) -> None:
-    for part, kind in ((search, Search), (trainer, Trainer)):
-        if not isinstance(part, kind):
-            methods = [method for method in vars(kind) if not method.startswith("_")]
-            raise InputError(f"{type(part).__name__} is not a {kind.__name__}: it needs {', '.join(methods)}")
-    if workers < 1:
-        raise InputError(f"workers must be at least 1; got {workers}")
-    if workers > 1:
-        from mixtree.engine.executors.processes import leave_if_unguarded
-
-        leave_if_unguarded()
-    if keep not in ("all", "frontier", "best"):
-        raise InputError(f"keep must be 'all', 'frontier' or 'best'; got {keep!r}")
-    _check_time_limit(time_limit)
-    if max_failures < 1:
-        raise InputError(f"max_failures must be at least 1; got {max_failures}")

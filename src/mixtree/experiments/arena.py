@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from mixtree.data.sources import Problem
-from mixtree.engine.study import load, run
+from mixtree.engine.study import load_study, run
 from mixtree.errors import InputError, MissingExtraError, TrainingError
 from mixtree.experiments.comparison import Rules
 from mixtree.experiments.parallel import Crew
@@ -151,13 +151,13 @@ def _run_one(
     algorithm = "validation+decay" if method == PLENTY else method
     search, sources = make_search(algorithm, setting), training_sources(algorithm, setting)
     trainer = plain if sources is plain.sources else task.trainer(sources)
-    recipe = {"charged": dict(getattr(search, "charged", {}))}
+    recipe = {"charged": dict(search.charged)}
     options: dict[str, Any] = {"storage": storage, "study": study, "recipe": recipe, "keep": "best"}
     try:
         run(search, trainer, seed=stream, init_seed=seed, **options)
     except TrainingError:
         storage.update(study, status="failed")
-    for note in getattr(search, "notes", ()):
+    for note in search.notes:
         storage.add_event(study, "note", note)
 
 
@@ -194,7 +194,7 @@ def score_task(folder: Path, name: str, seed: int) -> list[Score]:
             if record.best is None:
                 scores.append(Score(name, method, seed, float("nan"), float("nan"), {}, 0, {}))
                 continue
-            result = load(storage, record.name)
+            result = load_study(storage, record.name)
             state = trainer.load(result.state)
             value = task.metric(problem.test.y, trainer.predict(state, problem.test.x))
             spent = {**(record.recipe or {}).get("charged", {}), **result.spent}

@@ -207,8 +207,8 @@ def compare(
                         result = None
                 if result is not None:
                     break
-                lost += getattr(search, "spent", rules.budget)
-            seconds, unseen = time.perf_counter() - started, getattr(search, "unseen", None)
+                lost += search.spent
+            seconds, unseen = time.perf_counter() - started, search.unseen
             finished.append(_Finished(algorithm, repeat, trainer, result, seconds, rate, lost, unseen))
     kept: dict[tuple[str, int], NDArray[Any]] = {} if predictions is None else predictions
     return [_report(each, problems[each.repeat], rules, kept) for each in finished]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mixtree.data.fingerprint import data_fingerprint
 from mixtree.data.sources import TARGET, Problem, Rows, Sources
-from mixtree.engine.study import Result, load, run
+from mixtree.engine.study import Result, load_study, run
 from mixtree.errors import TrainingError
 from mixtree.estimate.covariates import mmd_mixture
 from mixtree.experiments.comparison import Rules, Run
@@ -196,7 +196,7 @@ def train_repeat(plan: Plan, repeat: int, todo: Sequence[tuple[str, int]]) -> in
                 if found.best is None:  # a search that diverged has no mixture to train on
                     storage.create(replace(found, name=name, recipe=about))
                     continue
-                mixture = load(storage, found.name).mixture
+                mixture = load_study(storage, found.name).mixture
             seed = derive_seed(repeat, (crc32(algorithm.encode()), budget))
             memory = MemoryStorage()
             result, charged = run_once(
@@ -259,7 +259,7 @@ def run_once(
         )
     except TrainingError:
         result = None  # all its models diverged: that is its score
-    return result, dict(getattr(search, "charged", {}))
+    return result, dict(search.charged)
 
 
 @lru_cache(maxsize=8)
@@ -276,7 +276,7 @@ def _store(
     storage.create(replace(record, status="running", best=None))
     for number, records in groupby(nodes, key=lambda each: each.round):
         storage.begin_round(name, number, [each.trial for each in records])
-    storage.finish(name, [each.outcome for each in nodes if each.outcome is not None])
+    storage.finish(name, [node for node in nodes if node.status != "pending"])
     for event in memory.events(name):
         storage.add_event(name, event.kind, event.message)
     if result is None:
@@ -350,11 +350,11 @@ def _score_one(
     metric, loss = experiment.metric, experiment.loss
     name = plan.study(algorithm, budget, repeat)
     record = storage.load(name)
-    seconds = sum(each.outcome.seconds for each in storage.nodes(name) if each.outcome)
+    seconds = sum(node.seconds for node in storage.nodes(name))
     if record.best is None:
         run_ = Run(algorithm, repeat, float("inf"), none, none, {}, budget, {}, seconds)
         return Scored(run_, 0, (), {}, none, none)
-    result = load(storage, name, trainer)
+    result = load_study(storage, name, trainer)
     sources, test = problem.sources, problem.test
     assert test is not None
     spent = {**(record.recipe or {}).get("charged", {}), **result.spent}

@@ -17,20 +17,20 @@ from mixtree.data.identity import identity
 from mixtree.data.labelscale import LabelScale
 from mixtree.data.leakage import independent
 from mixtree.data.sources import MOST_CLASSES, TEST, Rows, Sources, columns_of, rows_from
-from mixtree.engine.study import Result, opened, run, seconds_left
+from mixtree.engine.study import Result, load_study, opened, run, seconds_left
 from mixtree.errors import DataError, InputError
 from mixtree.events import Listener
 from mixtree.metrics import NAMES, Metric, as_metric, check_metric, class_names, default_metric
 from mixtree.policies.auto import AutoOptions
 from mixtree.policies.early_stop import stop_early
 from mixtree.policies.registry import Setting, make_search, training_sources
-from mixtree.search import SEGMENTS, Search
+from mixtree.search import SEGMENTS, SearchBase
 from mixtree.seeds import check_seed
 from mixtree.stats.selection import nested_folds
 from mixtree.storage.base import Storage
 from mixtree.trainer import Evaluation, Trainer
 from mixtree.trainers.registry import TREES, ModelOptions, Predictor, make_trainer, own_trees, usual_budget
-from mixtree.verdict import Role, holdout
+from mixtree.verdict import Role, Verdict, holdout
 
 DEFAULT_POLICY = "auto"
 MANY_PASSES = 200
@@ -247,6 +247,28 @@ def fit(
     return replace(result, model=model)
 
 
+def load(storage: Storage | str | FilePath, study: str, trainer: Trainer[Any] | None = None) -> Result[Any]:
+    """The result of a stored study.
+
+    Parameters
+    ----------
+    storage
+        A file name, a database URL or a Storage.
+    study
+        Its name there.
+    trainer
+        Makes its own state of the stored arrays; without one ``state`` is those arrays.
+
+    Returns
+    -------
+    Result
+        With its verdict, if the study is a fit's.
+    """
+    with opened(storage, exists=True) as place:
+        result, told = load_study(place, study, trainer), place.verdict(study)
+    return result if told is None else replace(result, verdict=Verdict.from_dict(told))
+
+
 def make_options(**options: Any) -> FitOptions:
     """FitOptions from keywords, with an error for people where one is unknown."""
     known = FitOptions.__dataclass_fields__
@@ -262,7 +284,7 @@ class Prepared:
 
     options: FitOptions
     chosen: Chosen
-    search: Search
+    search: SearchBase
     trainer: Trainer[Any]
     objective: Any
     sources: Sources

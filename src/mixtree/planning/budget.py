@@ -480,7 +480,7 @@ def _notes(
     elif steps is not None and steps != chosen.steps:
         notes.append(f"you gave λ = {steps}; the recommended λ is {chosen.steps}")
     if chosen.commit not in (0, COMMIT):
-        how = f"{chosen.commit:g} is TreeSearch(…, commit={chosen.commit:g}) in Python"
+        how = f"{chosen.commit:g} is then_commit(TreeSearch(…), share={chosen.commit:g}) in Python"
         notes.append(f"the policy +commit has a share of {COMMIT:g}; {how}")
     if pace is not None and pace.step_bytes > 0:
         notes.append("the model grows with every step and slows down: times are rough")

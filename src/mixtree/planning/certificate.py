@@ -152,7 +152,7 @@ def certificate_of(storage: Storage, record: StudyRecord) -> Certificate | None:
     """The certificate of a stored study, words alone if it cut no cells; None if nothing was tried yet."""
     from mixtree.engine.study import stored_tree
 
-    tree = stored_tree(storage, record.name)
+    tree = stored_tree(storage.nodes(record.name))
     if not tree:
         return None
     objective = record.config.get("objective")

@@ -16,10 +16,10 @@ from mixtree.data.sources import Sources
 from mixtree.errors import InputError, TrainingError
 from mixtree.metrics import Metric, default_metric, row_losses
 from mixtree.policies.script import Script, Scripted, Told
-from mixtree.search import ALL_DIVERGED, SEGMENTS, STEP_SIZE, Trial, in_segments
+from mixtree.search import ALL_DIVERGED, SEGMENTS, STEP_SIZE, in_segments
 from mixtree.simplex import NO_STEP, Mixture, capped, uniform_mixture
 from mixtree.trainer import Evaluation
-from mixtree.tree import Node, Path
+from mixtree.tree import Node, Path, Trial
 
 if TYPE_CHECKING:
     from mixtree.estimate.matching import Matching
@@ -401,7 +401,7 @@ class Auto(Measured):
 
     def adopt(self, nodes: Sequence[Node]) -> None:
         """Take over the nodes of an earlier run with a smaller budget: charged, and gone on from."""
-        self._ledger.adopt(nodes)
+        super().adopt(nodes)
         self._adopted |= {node.path: node for node in nodes}
 
     def may_return(self, node: Node) -> bool:

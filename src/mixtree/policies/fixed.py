@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,18 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mixtree.errors import InputError, SearchError, TrainingError
-from mixtree.search import (
-    ALL_DIVERGED,
-    SEGMENTS,
-    Accounted,
-    Ledger,
-    Trial,
-    check_budget,
-    in_segments,
-)
+from mixtree.ledger import Ledger, LedgerSearch
+from mixtree.search import ALL_DIVERGED, SEGMENTS, check_budget, in_segments
 from mixtree.simplex import NO_STEP, Mixture, as_mixture, capped, uniform_mixture
 from mixtree.trainer import Evaluation
-from mixtree.tree import Node, Path
+from mixtree.tree import Node, Path, Trial
 
 DECAY_SHARE, DECAY_LR = 0.5, 0.1
 TUNE_SHARE, TUNE_LR = 0.1, 0.3
@@ -37,14 +30,14 @@ class Stage:
     phase: str = "train"
 
 
-class Chain(Accounted):
+class Chain(LedgerSearch):
     """Stages one after the other, each continuing the model before it; returns the last finite stage's.
 
     Of a first stage that diverges it returns the last finite segment, if it was cut.
     """
 
     rule = "last"
-
+    on_target = True
     starts_over = True
     """At a raised budget it goes on from its longest trained model: the stages' lengths are shares of it."""
 
@@ -53,10 +46,10 @@ class Chain(Accounted):
         stages: Sequence[Stage],
         *,
         budget: int | None = None,
-        charged: dict[str, int] | None = None,
+        charged: Mapping[str, int] | None = None,
         segments: int = SEGMENTS,
     ) -> None:
-        self.charged = charged or {}
+        self.charged: Mapping[str, int] = charged or {}
         """Steps that were spent before the first stage, by what they were for."""
         total = sum(stage.steps for stage in stages) + sum(self.charged.values())
         self._ledger = Ledger(total if budget is None else budget)
@@ -131,10 +124,6 @@ class Chain(Accounted):
         while (*self._last.path, index) in self.tree:
             index += 1
         return (*self._last.path, index), steps[self._last.path]
-
-    def adopt(self, nodes: Sequence[Node]) -> None:
-        """Take over the nodes of an earlier run with a smaller budget: charged, and gone on from."""
-        self._ledger.adopt(nodes)
 
     def tell(self, trial: Trial, evaluation: Evaluation) -> None:
         for node in self._ledger.record(trial, evaluation):

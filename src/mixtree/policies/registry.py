@@ -17,9 +17,10 @@ from mixtree.metrics import Metric
 from mixtree.partition import PARTITIONS
 from mixtree.policies import fixed as baselines
 from mixtree.policies.auto import LEAST_TARGET_ROWS, Auto, AutoOptions, AutoSetting
+from mixtree.policies.commit import ThenCommit, then_commit
 from mixtree.policies.peers import PEERS
 from mixtree.schedules import Schedule
-from mixtree.search import SEGMENTS, Search
+from mixtree.search import SEGMENTS, SearchBase
 from mixtree.simplex import Mixture, as_mixture
 from mixtree.tree_search import TreeSearch
 
@@ -62,7 +63,7 @@ class Setting:
     """Parts of a long stage, each a node of its own."""
 
 
-def make_search(algorithm: str, setting: Setting) -> Search:
+def make_search(algorithm: str, setting: Setting) -> SearchBase:
     """The search behind an algorithm id.
 
     >>> import numpy as np
@@ -208,14 +209,18 @@ def known_algorithms(names: Sequence[str]) -> list[str]:
     return ["auto", *searches, *(name + suffix for name in mixing for suffix in ("", "+decay")), "fine-tune"]
 
 
-def _tree_search(partition: str, setting: Setting, *, commit: bool) -> TreeSearch:
+def _tree_search(partition: str, setting: Setting, *, commit: bool) -> TreeSearch | ThenCommit:
     partitioning = PARTITIONS[partition]
     root = partitioning.root(len(setting.names), minimum=setting.minimum, maximum=_maximum(setting))
-    options: dict[str, Any] = {"commit": COMMIT_SHARE if commit else 0.0, **setting.options}
-    options["segments"] = setting.segments
-    return TreeSearch(
-        root, partitioning.split, budget=setting.budget, steps=setting.steps, seed=setting.seed, **options
+    search = TreeSearch(
+        root,
+        partitioning.split,
+        budget=setting.budget,
+        steps=setting.steps,
+        seed=setting.seed,
+        **setting.options,
     )
+    return then_commit(search, COMMIT_SHARE, segments=setting.segments) if commit else search
 
 
 def _maximum(setting: Setting) -> list[float] | None:

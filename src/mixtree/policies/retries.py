@@ -10,10 +10,10 @@ import numpy as np
 from mixtree.data.sources import Sources
 from mixtree.metrics import row_losses
 from mixtree.policies.auto import AutoOptions
-from mixtree.search import Search, Trial
+from mixtree.search import Around, Search
 from mixtree.simplex import Mixture
 from mixtree.trainer import Evaluation
-from mixtree.tree import Node, Path
+from mixtree.tree import Path, Trial
 
 _FAR = 5.0
 """A loss of so many times that of an untrained model is no training: the steps were too large."""
@@ -33,26 +33,23 @@ def smaller_rates(options: AutoOptions, *, than: float = 1.0) -> list[float]:
     return [float(f"{rate:.6g}") for rate in rates]
 
 
-class AtRate:
+class AtRate(Around):
     """A search whose trials are trained at so many times the step size that it asks for."""
 
+    tree = None  # the inner one's nodes have other step sizes
+
     def __init__(self, search: Search, rate: float) -> None:
-        self.search, self.rate = search, rate
+        super().__init__(search)
+        self.rate = rate
         self._asked: dict[Path, Trial] = {}
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.search, name)
-
     def ask(self) -> list[Trial]:
-        trials = self.search.ask()
+        trials = super().ask()
         self._asked = {trial.path: trial for trial in trials}
         return [replace(trial, lr_scale=self.rate * trial.lr_scale) for trial in trials]
 
     def tell(self, trial: Trial, evaluation: Evaluation) -> None:
-        self.search.tell(self._asked[trial.path], evaluation)
-
-    def best(self) -> Node:
-        return self.search.best()
+        super().tell(self._asked[trial.path], evaluation)
 
 
 def blew_up(trainer: Any, state: Any, mixture: Mixture, sources: Sources, *, init_seed: int) -> bool:

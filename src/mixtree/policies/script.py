@@ -10,9 +10,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from mixtree.errors import SearchError, TrainingError
-from mixtree.search import ALL_DIVERGED, Accounted, Ledger, Trial
+from mixtree.ledger import Ledger, LedgerSearch
+from mixtree.search import ALL_DIVERGED
 from mixtree.trainer import Evaluation
-from mixtree.tree import Node, Path
+from mixtree.tree import Node, Path, Trial
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -26,10 +27,11 @@ class Told:
 Script = Generator[list[Trial], dict[Path, Told], Node]
 
 
-class Scripted(Accounted, ABC):
+class Scripted(LedgerSearch, ABC):
     """A search written as a generator: it yields rounds and gets their outcomes back."""
 
     rule = "script"
+    on_target = True
     uses_predictions = True
 
     def __init__(self, budget: int) -> None:

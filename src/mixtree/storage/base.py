@@ -9,18 +9,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from mixtree.errors import InputError, StorageError
-from mixtree.search import Trial
-from mixtree.trainer import Evaluation
-from mixtree.tree import Path
-from mixtree.values import value
+from mixtree.tree import Node, Path, Trial
 
 if TYPE_CHECKING:
     from mixtree.storage.checkpoints import Checkpoints
 
 Status = Literal["running", "raising", "finished", "stopped", "failed"]
 """Raising: a larger budget was written down, and nodes that it leaves behind are about to be marked."""
-NodeStatus = Literal["pending", "done", "failed", "superseded"]
-"""Superseded: an old commit, say, that a search with a raised budget has left behind; still charged."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -54,26 +49,6 @@ class StudyRecord:
     updated: str = ""
 
 
-@value
-class Outcome:
-    """What came of one trial."""
-
-    path: Path
-    evaluation: Evaluation
-    status: NodeStatus = "done"
-    seconds: float = 0.0
-
-
-@value
-class NodeRecord:
-    """A node's row: its trial, the round it belongs to, and its outcome once there is one."""
-
-    trial: Trial
-    round: int
-    position: int
-    outcome: Outcome | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class EventRecord:
     """Something worth remembering: a warning, a resume, a raised budget."""
@@ -85,12 +60,19 @@ class EventRecord:
 
 @runtime_checkable
 class Storage(Protocol):
-    """A place for studies. Every method is one transaction; ``lock`` keeps a study to one process.
+    """A place for studies. Every method is one transaction; ``lock`` keeps a study to one process."""
 
-    Optional, found by name: ``where`` — the place, for messages; ``lasting = False`` — nobody can resume from
-    it, so that a study need not take the fingerprint of its data; ``keeps_rows = False`` — rounds and
-    outcomes are not written down at all.
-    """
+    @property
+    def where(self) -> str | None:
+        """The place, for messages; None where nobody can resume from it."""
+
+    @property
+    def lasting(self) -> bool:
+        """Whether a study can be resumed; if not, it need not take the fingerprint of its data."""
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether rounds and nodes are written down at all."""
 
     def create(self, record: StudyRecord) -> None:
         """A new study; its name must be free."""
@@ -113,17 +95,23 @@ class Storage(Protocol):
     def begin_round(self, name: str, number: int, trials: Sequence[Trial]) -> None:
         """Write a round down before any of it runs; a trial that was begun but not finished begins anew."""
 
-    def finish(self, name: str, outcomes: Sequence[Outcome]) -> None:
-        """Write outcomes down as they come."""
+    def finish(self, name: str, nodes: Sequence[Node]) -> None:
+        """Write down what came of trials, as it comes."""
 
-    def nodes(self, name: str) -> list[NodeRecord]:
-        """All nodes in the order in which they were asked for."""
+    def nodes(self, name: str) -> list[Node]:
+        """All nodes in the order in which they were asked for, those of unfinished trials as pending."""
 
     def add_event(self, name: str, kind: str, message: str) -> None:
         """Remember something."""
 
     def events(self, name: str) -> list[EventRecord]:
         """What was remembered, oldest first."""
+
+    def write_verdict(self, name: str, verdict: dict[str, Any]) -> None:
+        """Keep the study's verdict, in place of an earlier one."""
+
+    def verdict(self, name: str) -> dict[str, Any] | None:
+        """The study's verdict; None if it has none."""
 
     def checkpoints(self, name: str) -> Checkpoints | None:
         """Where the study's models live; None for a storage that keeps no files."""

@@ -8,25 +8,26 @@ from dataclasses import replace
 from typing import Any
 
 from mixtree.errors import StudyLocked
-from mixtree.search import Trial
 from mixtree.storage.base import (
     EventRecord,
-    NodeRecord,
-    Outcome,
     StudyRecord,
     now,
     taken_name,
     unknown_study,
 )
-from mixtree.tree import Path
+from mixtree.tree import Node, Path, Trial, pending
 
 
 class MemoryStorage:
     """Rows in dictionaries; models stay in memory."""
 
+    where = None
+    lasting = keeps_rows = True
+
     def __init__(self) -> None:
         self._studies: dict[str, StudyRecord] = {}
-        self._nodes: dict[str, dict[Path, NodeRecord]] = {}
+        self._nodes: dict[str, dict[Path, Node]] = {}
+        self._verdicts: dict[str, dict[str, Any]] = {}
         self._events: dict[str, list[EventRecord]] = {}
         self._locked: set[str] = set()
 
@@ -51,24 +52,24 @@ class MemoryStorage:
         self.load(name)
         with self.lock(name):
             del self._studies[name], self._nodes[name], self._events[name]
+            self._verdicts.pop(name, None)
 
     def copy(self, name: str, new: str) -> None:
         record = self.load(name)
         self.create(replace(record, name=new))
         self._nodes[new], self._events[new] = dict(self._nodes[name]), list(self._events[name])
+        if name in self._verdicts:
+            self._verdicts[new] = self._verdicts[name]
 
     def begin_round(self, name: str, number: int, trials: Sequence[Trial]) -> None:
         nodes = self._nodes[name]
-        for position, trial in enumerate(trials):
-            nodes[trial.path] = NodeRecord(trial, number, position)
+        for trial in trials:
+            nodes[trial.path] = pending(trial, number)
 
-    def finish(self, name: str, outcomes: Sequence[Outcome]) -> None:
-        nodes = self._nodes[name]
-        for outcome in outcomes:
-            begun = nodes[outcome.path]
-            nodes[outcome.path] = NodeRecord(begun.trial, begun.round, begun.position, outcome)
+    def finish(self, name: str, nodes: Sequence[Node]) -> None:
+        self._nodes[name] |= {node.path: node for node in nodes}
 
-    def nodes(self, name: str) -> list[NodeRecord]:
+    def nodes(self, name: str) -> list[Node]:
         self.load(name)
         return list(self._nodes[name].values())
 
@@ -78,6 +79,13 @@ class MemoryStorage:
     def events(self, name: str) -> list[EventRecord]:
         self.load(name)
         return list(self._events[name])
+
+    def write_verdict(self, name: str, verdict: dict[str, Any]) -> None:
+        self._verdicts[name] = verdict
+
+    def verdict(self, name: str) -> dict[str, Any] | None:
+        self.load(name)
+        return self._verdicts.get(name)
 
     def checkpoints(self, name: str) -> None:
         return None
@@ -93,6 +101,12 @@ class MemoryStorage:
             self._locked.discard(name)
 
 
+class RunStorage(MemoryStorage):
+    """Rows that live as long as the run: nobody can resume from them."""
+
+    lasting = False
+
+
 class ScratchStorage(MemoryStorage):
     """For one run that nobody will resume: nodes are not written down at all."""
 
@@ -101,5 +115,5 @@ class ScratchStorage(MemoryStorage):
     def begin_round(self, name: str, number: int, trials: Sequence[Trial]) -> None:
         """Nothing to write."""
 
-    def finish(self, name: str, outcomes: Sequence[Outcome]) -> None:
+    def finish(self, name: str, nodes: Sequence[Node]) -> None:
         """Nothing to write."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
-from mixtree.search import Segment, Trial
-from mixtree.storage.base import NodeRecord, Outcome, StudyRecord
+from mixtree.storage.base import StudyRecord
 from mixtree.storage.checkpoints import path_text, text_path
-from mixtree.trainer import Evaluation
+from mixtree.tree import Node, Segment
 
 OUTCOME_COLUMNS = ("status", "value", "standard_error", "seconds")
 
@@ -38,23 +37,21 @@ def study_record(row: Any) -> StudyRecord:
     return StudyRecord(**fields)
 
 
-def node_row(study: int, record: NodeRecord) -> dict[str, Any]:
-    trial, outcome = record.trial, record.outcome
-    row = {
+def node_row(study: int, node: Node, position: int) -> dict[str, Any]:
+    """All rows have the same columns, or they could not go in together."""
+    return {
         "study_id": study,
-        "path": path_text(trial.path),
-        "height": len(trial.path),
-        "round": record.round,
-        "position": record.position,
-        "phase": trial.phase,
-        "mixture": json.dumps(trial.mixture.tolist()),
-        "steps": int(trial.steps),
-        "lr_scale": trial.lr_scale,
-        "segment": segment_text(trial.segment),
+        "path": path_text(node.path),
+        "height": len(node.path),
+        "round": node.round,
+        "position": position,
+        "phase": node.phase,
+        "mixture": json.dumps(node.mixture.tolist()),
+        "steps": int(node.steps),
+        "lr_scale": node.lr_scale,
+        "segment": segment_text(node.segment),
+        **outcome_row(node),
     }
-    # All rows have the same columns, or they could not go in together.
-    pending = dict.fromkeys(OUTCOME_COLUMNS) | {"status": "pending"}
-    return row | (pending if outcome is None else outcome_row(outcome))
 
 
 def segment_text(segment: Segment | None) -> str | None:
@@ -70,32 +67,39 @@ def text_segment(text: str | None) -> Segment | None:
     return Segment(text_path(stream), int(before), int(total))
 
 
-def outcome_row(outcome: Outcome) -> dict[str, Any]:
+def outcome_row(node: Node) -> dict[str, Any]:
     """The columns that are filled in when a node is done."""
-    error = outcome.evaluation.standard_error
+    if node.status == "pending":
+        return dict.fromkeys(OUTCOME_COLUMNS) | {"status": "pending"}
     return {
-        "status": outcome.status,
-        "value": outcome.evaluation.value,
-        "standard_error": None if np.isnan(error) else error,
-        "seconds": outcome.seconds,
+        "status": node.status,
+        "value": node.value,
+        "standard_error": None if np.isnan(node.standard_error) else node.standard_error,
+        "seconds": node.seconds,
     }
 
 
-def node_record(row: Any) -> NodeRecord:
-    path = text_path(row["path"])
-    mixture = np.array(json.loads(row["mixture"]), dtype=np.float64)
-    segment = text_segment(row["segment"])
-    trial = Trial(path, mixture, row["steps"], row["lr_scale"], row["phase"], segment)
-    outcome = None
-    if row["status"] != "pending":
-        seen = None
-        if row["data"] is not None:
-            seen = np.frombuffer(row["data"], dtype=row["dtype"]).reshape(json.loads(row["shape"]))
-        error = float("nan") if row["standard_error"] is None else row["standard_error"]
-        outcome = Outcome(path, Evaluation(row["value"], error, seen), row["status"], row["seconds"])
-    return NodeRecord(trial, row["round"], row["position"], outcome)
+def stored_node(row: Any) -> Node:
+    """The node of a row, with its predictions if they were stored."""
+    node = Node(
+        text_path(row["path"]),
+        np.array(json.loads(row["mixture"]), dtype=np.float64),
+        row["steps"],
+        lr_scale=row["lr_scale"],
+        phase=row["phase"],
+        segment=text_segment(row["segment"]),
+        status=row["status"],
+        round=row["round"],
+    )
+    if node.status == "pending":
+        return node
+    seen = None
+    if row["data"] is not None:
+        seen = np.frombuffer(row["data"], dtype=row["dtype"]).reshape(json.loads(row["shape"]))
+    error = float("nan") if row["standard_error"] is None else row["standard_error"]
+    return replace(node, value=row["value"], standard_error=error, seconds=row["seconds"], predictions=seen)
 
 
-def predictions_row(outcome: Outcome) -> dict[str, Any]:
-    array = np.ascontiguousarray(outcome.evaluation.predictions)
+def predictions_row(node: Node) -> dict[str, Any]:
+    array = np.ascontiguousarray(node.predictions)
     return {"dtype": array.dtype.str, "shape": json.dumps(array.shape), "data": array.tobytes()}

@@ -80,6 +80,13 @@ events = sa.Table(
     sa.Column("kind", sa.String, nullable=False),
     sa.Column("message", sa.Text, nullable=False),
 )
+verdicts = sa.Table(
+    "verdicts",
+    metadata,
+    sa.Column("study_id", sa.ForeignKey("studies.id"), primary_key=True, autoincrement=False),
+    sa.Column("at", sa.String, nullable=False),
+    sa.Column("verdict", sa.Text, nullable=False),
+)
 
 _SPEND_VIEW = """
 CREATE VIEW spend AS
@@ -95,6 +102,11 @@ MIGRATIONS: dict[int, list[str]] = {
         "ALTER TABLE studies ADD COLUMN sizes TEXT",
         "ALTER TABLE studies ADD COLUMN notes TEXT",
         "ALTER TABLE studies ADD COLUMN models VARCHAR",
+        "CREATE TABLE verdicts (study_id INTEGER NOT NULL PRIMARY KEY REFERENCES studies (id), "
+        "at VARCHAR NOT NULL, verdict TEXT NOT NULL)",
+        "INSERT INTO verdicts SELECT study_id, at, message FROM events WHERE id IN "
+        "(SELECT MAX(id) FROM events WHERE kind = 'verdict' GROUP BY study_id)",
+        "DELETE FROM events WHERE kind = 'verdict'",
     ],
 }
 """Statements that bring a database from the version before to this one."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import sqlalchemy as sa
@@ -20,12 +22,9 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, NoSuchModuleError
 
 from mixtree.errors import InputError, StorageError, StudyLocked
 from mixtree.places import without_secrets
-from mixtree.search import Trial
 from mixtree.storage import schema
 from mixtree.storage.base import (
     EventRecord,
-    NodeRecord,
-    Outcome,
     StudyRecord,
     check_name,
     now,
@@ -35,10 +34,10 @@ from mixtree.storage.base import (
 from mixtree.storage.checkpoints import Checkpoints, path_text, place_of
 from mixtree.storage.rows import (
     OUTCOME_COLUMNS,
-    node_record,
     node_row,
     outcome_row,
     predictions_row,
+    stored_node,
     study_record,
     study_row,
 )
@@ -50,7 +49,9 @@ from mixtree.storage.schema import (
     predictions,
     stored_version,
     studies,
+    verdicts,
 )
+from mixtree.tree import Node, Trial, pending
 
 _BUSY_SECONDS = 30
 IN_MEMORY = ":memory:"
@@ -71,6 +72,8 @@ class SqlStorage:
     file, or, behind a server's URL, in the folder ``mixtree-checkpoints`` of the current one. A place that is
     not beside the file is written down with the study, as an absolute path: it goes on from any folder.
     """
+
+    lasting = keeps_rows = True
 
     def __init__(self, url: str | FilePath, *, checkpoints: str | FilePath | None = None) -> None:
         self.url = database_file(str(url))
@@ -250,7 +253,7 @@ class SqlStorage:
             with self._write() as connection:
                 own = sa.select(nodes.c.id).where(nodes.c.study_id == number)
                 connection.execute(predictions.delete().where(predictions.c.node_id.in_(own)))
-                for table in (nodes, events):
+                for table in (nodes, events, verdicts):
                     connection.execute(table.delete().where(table.c.study_id == number))
                 connection.execute(studies.delete().where(studies.c.id == number))
             del self._ids[name]
@@ -262,6 +265,7 @@ class SqlStorage:
     def copy(self, name: str, new: str) -> None:
         check_name(new)
         record, records, remembered = self.load(name), self.nodes(name), self.events(name)
+        judged = self.verdict(name)
         if new in [each.name for each in self.studies()]:
             raise taken_name(new, self.where)
         # Models first: a study whose row is there is whole.
@@ -272,41 +276,44 @@ class SqlStorage:
             self._insert_study(connection, replace(record, name=new))
             number = connection.scalar(sa.select(studies.c.id).where(studies.c.name == new))
             assert number is not None
-            self._insert_nodes(connection, number, records)
+            if records:
+                places = Counter[int]()
+                copied = []
+                for node in records:
+                    copied.append(node_row(number, node, places[node.round]))
+                    places[node.round] += 1
+                connection.execute(nodes.insert(), copied)
             rows = [{"study_id": number, **asdict(each)} for each in remembered]
             if rows:
                 connection.execute(events.insert(), rows)
-            done = [each.outcome for each in records if each.outcome is not None]
-            self._store_predictions(connection, number, done)
+            self._store_predictions(connection, number, records)
+            if judged is not None:
+                row = {"study_id": number, "at": now(), "verdict": json.dumps(judged, ensure_ascii=False)}
+                connection.execute(verdicts.insert(), row)
 
     def begin_round(self, name: str, number: int, trials: Sequence[Trial]) -> None:
-        records = [NodeRecord(trial, number, position) for position, trial in enumerate(trials)]
+        if not trials:
+            return
         study = self._id(name)
+        begun = [node_row(study, pending(trial, number), position) for position, trial in enumerate(trials)]
         with self._write() as connection:
-            if trials:
-                connection.execute(
-                    _UNFINISHED, [{"of": study, "at": path_text(trial.path)} for trial in trials]
-                )
-            self._insert_nodes(connection, study, records)
+            connection.execute(_UNFINISHED, [{"of": study, "at": row["path"]} for row in begun])
+            connection.execute(nodes.insert(), begun)
 
-    def _insert_nodes(self, connection: sa.Connection, study: int, records: Sequence[NodeRecord]) -> None:
-        if records:
-            connection.execute(nodes.insert(), [node_row(study, record) for record in records])
-
-    def finish(self, name: str, outcomes: Sequence[Outcome]) -> None:
-        if not outcomes:
+    def finish(self, name: str, done: Sequence[Node]) -> None:
+        if not done:
             return
         number = self._id(name)
         rows = []
-        for outcome in outcomes:
-            values = {f"new_{column}": value for column, value in outcome_row(outcome).items()}
-            rows.append({"at": path_text(outcome.path), "of": number, **values})
+        for node in done:
+            values = {f"new_{column}": value for column, value in outcome_row(node).items()}
+            rows.append({"at": path_text(node.path), "of": number, **values})
         with self._write() as connection:
             connection.execute(_FINISH, rows)
-            self._store_predictions(connection, number, outcomes)
+            self._store_predictions(connection, number, done)
 
-    def _store_predictions(self, connection: sa.Connection, study: int, outcomes: Sequence[Outcome]) -> None:
-        seen = {path_text(each.path): each for each in outcomes if each.evaluation.predictions is not None}
+    def _store_predictions(self, connection: sa.Connection, study: int, done: Sequence[Node]) -> None:
+        seen = {path_text(each.path): each for each in done if each.predictions is not None}
         if not seen:
             return
         own = sa.select(nodes.c.path, nodes.c.id).where(nodes.c.study_id == study)
@@ -320,7 +327,7 @@ class SqlStorage:
         rows = [{"node_id": numbers[path], **predictions_row(each)} for path, each in seen.items()]
         connection.execute(predictions.insert(), rows)
 
-    def nodes(self, name: str) -> list[NodeRecord]:
+    def nodes(self, name: str) -> list[Node]:
         wanted = (
             sa.select(nodes, predictions.c.dtype, predictions.c.shape, predictions.c.data)
             .outerjoin(predictions, predictions.c.node_id == nodes.c.id)
@@ -328,7 +335,7 @@ class SqlStorage:
             .order_by(nodes.c.id)
         )
         with self._read() as connection:
-            return [node_record(row) for row in connection.execute(wanted).mappings()]
+            return [stored_node(row) for row in connection.execute(wanted).mappings()]
 
     def add_event(self, name: str, kind: str, message: str) -> None:
         row = {"study": self._id(name), "at": now(), "kind": kind, "message": message}
@@ -340,6 +347,18 @@ class SqlStorage:
         with self._read() as connection:
             rows = connection.execute(_EVENTS, wanted).all()
         return [EventRecord(*row) for row in rows]
+
+    def write_verdict(self, name: str, verdict: dict[str, Any]) -> None:
+        number, text = self._id(name), json.dumps(verdict, ensure_ascii=False)
+        with self._write() as connection:
+            connection.execute(verdicts.delete().where(verdicts.c.study_id == number))
+            connection.execute(verdicts.insert(), {"study_id": number, "at": now(), "verdict": text})
+
+    def verdict(self, name: str) -> dict[str, Any] | None:
+        wanted = sa.select(verdicts.c.verdict).where(verdicts.c.study_id == self._id(name))
+        with self._read() as connection:
+            text = connection.scalar(wanted)
+        return None if text is None else cast(dict[str, Any], json.loads(text))
 
     def checkpoints(self, name: str) -> Checkpoints | None:
         return self._checkpoints(name, self.load(name))

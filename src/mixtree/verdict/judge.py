@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from mixtree._native.threads import one_thread
 from mixtree.data.labelscale import LabelScale
-from mixtree.engine.study import VERDICT, Result
+from mixtree.engine.study import Result
 from mixtree.errors import StorageError, StudyInterrupted
 from mixtree.estimate.hull import HullTest
 from mixtree.estimate.target import about_target
@@ -73,12 +72,12 @@ def judged(
         verdict = judge(prepared, result, metric=metric, scale=scale, listeners=listeners, limit=limit)
         verdict = replace(verdict, warnings=(*warnings, *prepared.chosen.warnings, *verdict.warnings))
     except StudyInterrupted as error:
-        where = getattr(storage, "where", None)
+        where = None if storage is None else storage.where
         how = f": go on with it ({shlex.join(['mixtree', 'resume', where, result.study])})" if where else ""
         raise StudyInterrupted(f"study {result.study!r} is finished, but its verdict is not{how}") from error
     if storage is not None:
         try:
-            _store(storage, result.study, verdict)
+            storage.write_verdict(result.study, verdict.as_dict())
         except StorageError as error:  # its file may have been removed: the model is not lost with it
             verdict = replace(verdict, warnings=(*verdict.warnings, f"not stored in the study: {error}"))
     return replace(result, verdict=verdict)
@@ -151,7 +150,7 @@ def _concluded(
     seen = looks(models, list(case.choices.values()))
     found = advice(models, chooses=len(case.clean) == len(result.tree), noise=scored.noise)
     improving, raise_budget = _still_improving(case)
-    alike = getattr(case.prepared.search, "equally_good", ())
+    alike = case.prepared.search.equally_good
     if len(alike) > 1:
         seen = replace(seen, notes=(*seen.notes, f"equally good in the race: {listed(list(alike))}"))
     honest = isinstance(scored.score, ScoreInterval) and not scored.score.optimistic
@@ -380,7 +379,7 @@ def _as_good_as_constant(case: Case, scored: Scored) -> str:
 
 def _mixture(case: Case) -> tuple[HullTest, MixtureUncertainty]:
     """All validation rows, those held out too, say what the target is: nothing is chosen by them here."""
-    matching = getattr(case.prepared.search, "matching", None)
+    matching = case.prepared.search.matching
     hull, estimate = about_target(case.prepared.given, seed=case.prepared.options.seed, matching=matching)
     names, count = case.prepared.given.names, len(case.prepared.given)
     nodes = list(case.choices.values())
@@ -401,13 +400,3 @@ def _mixture(case: Case) -> tuple[HullTest, MixtureUncertainty]:
         note = f"the target's own rows have weight {own:.2f} in the mixture"
         found = replace(found, notes=(*found.notes, note))
     return hull, found
-
-
-# ---------------------------------------------------------------------------------------------------- storage
-
-
-def _store(storage: Storage, study: str, verdict: Verdict) -> None:
-    text = json.dumps(verdict.as_dict(), ensure_ascii=False)
-    known = [each.message for each in storage.events(study) if each.kind == VERDICT]
-    if known[-1:] != [text]:
-        storage.add_event(study, VERDICT, text)

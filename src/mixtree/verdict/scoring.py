@@ -91,12 +91,12 @@ class Case:
     @property
     def chosen_from(self) -> dict[Path, Path]:
         """Segments of stages that were ended by a look at the validation rows, and the stages."""
-        return dict(getattr(self.prepared.search, "chosen_from", {}))
+        return dict(self.prepared.search.chosen_from)
 
     @property
     def unseen(self) -> Floats | None:
         """What twins of a model trained on the target's rows predict for those that they did not see."""
-        found = getattr(self.prepared.search, "unseen", None)
+        found = self.prepared.search.unseen
         return None if found is None else np.asarray(self.scale.back(found), dtype=np.float64)
 
     @property

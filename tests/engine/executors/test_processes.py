@@ -19,6 +19,7 @@ from mixtree.engine.study import Result, run
 from mixtree.errors import InputError, SearchError, StorageError, TrainingError
 from mixtree.events import Event, Warned
 from mixtree.partition import PARTITIONS
+from mixtree.policies.commit import then_commit
 from mixtree.storage.sql import SqlStorage
 from mixtree.tree_search import TreeSearch
 
@@ -32,13 +33,14 @@ def trainers(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("worker_trainers")
 
 
-def search(budget: int = 75, **options: Any) -> TreeSearch:
+def search(budget: int = 75, **options: Any) -> Any:
     partitioning = PARTITIONS["bisect"]
-    settings = {"steps": 3, "width": 3, "nu": "auto", "commit": 0.4, **options}
-    return TreeSearch(partitioning.root(3), partitioning.split, budget=budget, **settings)
+    settings = {"steps": 3, "width": 3, "nu": "auto", **options}
+    mine = TreeSearch(partitioning.root(3), partitioning.split, budget=budget, **settings)
+    return then_commit(mine, 0.4)
 
 
-def study(trainer: Any, *, workers: int = 2, mine: TreeSearch | None = None, **options: Any) -> Result[Any]:
+def study(trainer: Any, *, workers: int = 2, mine: Any = None, **options: Any) -> Result[Any]:
     return run(mine or search(), trainer, seed=4, workers=workers, **options)
 
 
@@ -148,9 +150,8 @@ def test_after_so_many_deaths_the_node_has_failed_and_the_study_goes_on(
         assert [event.message for event in events if isinstance(event, Warned)] == list(result.warnings)
         assert result.warnings[0].startswith(told)
         assert f"(failure 1 of {most})" in caplog.text
-        record = next(each for each in storage.nodes("study") if each.trial.path == (0, 1))
-        assert record.outcome is not None
-        assert record.outcome.status == "failed"
+        record = next(each for each in storage.nodes("study") if each.path == (0, 1))
+        assert record.status == "failed"
         again = study(trainers.Trainer(), storage=storage, resume=True, workers=1)  # as it was told before
         assert_same(again, result)
 
@@ -168,7 +169,7 @@ def test_an_error_in_a_worker_stops_the_study_and_the_node_waits(trainers: Any, 
         assert text.startswith("ZeroDivisionError: mine, in a worker")
         assert "worker_trainers.py" in text  # the traceback, with the line
         assert "raise ZeroDivisionError" in text
-        waiting = [each.trial.path for each in storage.nodes("study") if each.outcome is None]
+        waiting = [each.path for each in storage.nodes("study") if each.status == "pending"]
         assert (0, 1) in waiting
         assert storage.load("study").status == "failed"
         assert_same(study(trainers.Trainer(), storage=storage, resume=True), expected())
@@ -216,6 +217,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from worker_trainers import Trainer
 from mixtree.partition import PARTITIONS
+from mixtree.policies.commit import then_commit
 from mixtree.tree_search import TreeSearch
 from mixtree.engine.study import run
 bisect = PARTITIONS["bisect"]

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from mixtree.data.sources import Sources
 from mixtree.policies.registry import Setting
-from mixtree.search import Search, Trial
+from mixtree.search import Search
 from mixtree.seeds import derive_seed
 from mixtree.trainer import Evaluation
+from mixtree.tree import Trial
 
 Array = NDArray[np.float64]
 _SLOWNESS = 10.0  # steps in which a model goes 63 % of its way

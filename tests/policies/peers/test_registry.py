@@ -15,11 +15,12 @@ from mixtree.engine.study import run
 from mixtree.errors import InputError, TrainingError
 from mixtree.policies.peers import PEERS, Peer
 from mixtree.policies.registry import Setting, make_search
-from mixtree.search import Search, Trial
+from mixtree.search import Search
 from mixtree.seeds import derive_seed
 from mixtree.testing import check_search
 from mixtree.trainer import Evaluation
 from mixtree.trainers.mlp import MlpTrainer
+from mixtree.tree import Trial
 
 for package in ("optuna", "torch", "PyXAB"):
     pytest.importorskip(package, reason=f"{package} is not installed")

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from mixtree.data.sources import Sources
 from mixtree.data.synthetic import synthetic
-from mixtree.engine.study import Result, load, run
+from mixtree.engine.study import Result, run
 from mixtree.errors import StorageError
+from mixtree.fitting.pipeline import load
 from mixtree.partition import PARTITIONS
 from mixtree.simplex import uniform_mixture
 from mixtree.trainer import Job

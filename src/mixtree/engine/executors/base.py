@@ -1,4 +1,4 @@
-"""A round's work in pieces, and what comes of a piece."""
+"""A round's work in groups, and what comes of a group."""
 
 from __future__ import annotations
 
@@ -6,28 +6,22 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Generic, Protocol
 
-from mixtree.engine.models import States
+from mixtree.engine.models import Models
 from mixtree.errors import CheckpointError, SearchError
-from mixtree.search import Trial
 from mixtree.seeds import INIT, derive_seed
-from mixtree.trainer import Evaluation, Job, Part, State, Trainer
-from mixtree.tree import Path
-from mixtree.values import value
+from mixtree.simplex import value
+from mixtree.trainer import Evaluation, Job, Part, State, TrainerBase
+from mixtree.tree import Path, Trial
 
-
-@value
-class Task:
-    """Trials that are trained together. ``fresh`` says whether the root is the initial model."""
-
-    trials: tuple[Trial, ...]
-    fresh: bool
+Group = tuple[Trial, ...]
+"""Trials that are trained together."""
 
 
 @value
 class Done:
-    """A task's evaluations, in the order of its trials; or the path whose model it missed; or a failure."""
+    """A group's evaluations, in the order of its trials; or the path whose model it missed; or a failure."""
 
-    task: Task
+    group: Group
     evaluations: tuple[Evaluation, ...] = ()
     seconds: float = 0.0
     lost: Path | None = None
@@ -35,38 +29,45 @@ class Done:
 
 
 class Executor(Protocol):
-    """Runs the tasks of a round and hands out what is done as it is done."""
+    """Runs the groups of a round and hands out what is done as it is done."""
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[Done]:
-        """Each task's outcome, in any order. A trainer's exception stops the study."""
+    def run(self, groups: Sequence[Group], *, fresh: bool) -> Iterator[Done]:
+        """Each group's outcome, in any order. A trainer's exception stops the study.
+
+        ``fresh`` says that the root was never trained, so that its children start from the initial model.
+        """
 
     def close(self) -> None:
         """Let go of processes."""
 
 
 class Runner(Generic[State]):
-    """Trains and evaluates tasks with one trainer: the same code in this process and in a worker."""
+    """Trains and evaluates groups with one trainer: the same code in this process and in a worker."""
 
-    def __init__(self, trainer: Trainer[State], states: States[State], *, seed: int, init_seed: int) -> None:
-        self.trainer, self.states, self.seed = trainer, states, seed
-        self._init_seed = init_seed
+    def __init__(
+        self, trainer: TrainerBase[State], models: Models[State], *, seed: int, init_seed: int
+    ) -> None:
+        self.trainer, self.models, self.seed, self.init_seed = trainer, models, seed, init_seed
         self._initial: State | None = None
 
-    def run(self, task: Task) -> Done:
-        """Train a task's trials from their parents' models and keep the new ones."""
+    def run(self, group: Group, *, fresh: bool) -> Done:
+        """Train a group's trials from their parents' models and keep the new ones."""
         started = time.perf_counter()
         jobs: list[Job[State]] = []
         before: Path = ()
-        for trial in task.trials:
+        for trial in group:
             path = trial.path
             if not before or path[:-1] != before:  # else a sibling, which continues the same model
                 before = path[:-1]
                 try:
-                    # A root that was never trained is the initial model.
-                    first = not path or (task.fresh and not before)
-                    parent = self._start() if first else self.states.get(before)
+                    if not path or (fresh and not before):
+                        if self._initial is None:
+                            self._initial = self.trainer.init(derive_seed(self.init_seed, (), INIT))
+                        parent = self._initial
+                    else:
+                        parent = self.models.get(before)
                 except CheckpointError:
-                    return Done(task, lost=before)
+                    return Done(group, lost=before)
             seed, part = derive_seed(self.seed, path), None
             if (segment := trial.segment) is not None:
                 part = Part(derive_seed(self.seed, segment.stream), segment.before, segment.total)
@@ -75,24 +76,19 @@ class Runner(Generic[State]):
         if len(states) != len(jobs):
             raise SearchError(f"the trainer was given {len(jobs)} jobs and returned {len(states)} models")
         evaluations = self.trainer.evaluate(states)
-        for at, trial in enumerate(task.trials):
-            self.states.put(trial.path, states[at])
-        return Done(task, tuple(evaluations), time.perf_counter() - started)
-
-    def _start(self) -> State:
-        if self._initial is None:
-            self._initial = self.trainer.init(derive_seed(self._init_seed, (), INIT))
-        return self._initial
+        for at, trial in enumerate(group):
+            self.models.put(trial.path, states[at])
+        return Done(group, tuple(evaluations), time.perf_counter() - started)
 
 
 class SerialExecutor(Generic[State]):
-    """The work is done here, one task after the other."""
+    """The work is done here, one group after the other."""
 
     def __init__(self, runner: Runner[State]) -> None:
         self._runner = runner
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[Done]:
-        return map(self._runner.run, tasks)
+    def run(self, groups: Sequence[Group], *, fresh: bool) -> Iterator[Done]:
+        return (self._runner.run(group, fresh=fresh) for group in groups)
 
     def close(self) -> None:
         """Nothing to let go of."""

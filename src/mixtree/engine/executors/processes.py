@@ -22,11 +22,10 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from mixtree.engine.executors.base import Done, Runner, Task
-from mixtree.engine.models import States
+from mixtree.engine.executors.base import Done, Group, Runner
+from mixtree.engine.models import Models
 from mixtree.errors import InputError, StorageError, TrainingError
-from mixtree.storage.checkpoints import Checkpoints
-from mixtree.trainer import Trainer
+from mixtree.trainer import as_trainer, given
 
 logger = logging.getLogger(__name__)
 
@@ -46,34 +45,28 @@ class _Worker:
     """It has told that it is there, and was sent the trainer."""
     started: bool = False
     """It has told that it is ready: the trainer arrived there."""
-    task: Task | None = None
+    group: Group | None = None
 
 
 class ProcessExecutor:
-    """Several processes; one that dies is replaced and its task repeated, up to ``max_failures`` times."""
+    """Several processes; one that dies is replaced and its group repeated, up to ``max_failures`` times."""
 
-    def __init__(
-        self,
-        trainer: Trainer[Any],
-        checkpoints: Checkpoints,
-        *,
-        seed: int,
-        init_seed: int,
-        workers: int,
-        max_failures: int = 3,
-    ) -> None:
-        self._setup = (trainer, checkpoints, seed, init_seed)
+    def __init__(self, runner: Runner[Any], *, workers: int, max_failures: int = 3) -> None:
+        trainer, checkpoints = given(runner.trainer), runner.models.on_disk()
+        self._setup = (trainer, checkpoints, runner.seed, runner.init_seed)
         self._max_failures = max_failures
         self._count = workers
         self._workers: list[_Worker] = []
         self._stillborn = 0
+        self._fresh = False
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[Done]:
-        waiting = deque(tasks)
+    def run(self, groups: Sequence[Group], *, fresh: bool) -> Iterator[Done]:
+        self._fresh = fresh
+        waiting = deque(groups)
         failures: dict[int, int] = {}
-        self._fill(len(tasks))
+        self._fill(len(groups))
         self._hand_out(waiting)
-        while busy := [worker for worker in self._workers if worker.task is not None]:
+        while busy := [worker for worker in self._workers if worker.group is not None]:
             ready = wait([worker.pipe for worker in busy])
             for worker in busy:
                 if worker.pipe in ready:
@@ -93,15 +86,15 @@ class ProcessExecutor:
                 there.close()
             self._workers.append(_Worker(process, here))
 
-    def _hand_out(self, waiting: deque[Task]) -> None:
+    def _hand_out(self, waiting: deque[Group]) -> None:
         for worker in self._workers:
-            if worker.task is None and waiting:
-                worker.task = waiting.popleft()
+            if worker.group is None and waiting:
+                worker.group = waiting.popleft()
                 if worker.here:
-                    self._send(worker, pickle.dumps(worker.task))
+                    self._send(worker, pickle.dumps((worker.group, self._fresh)))
 
     def _welcome(self, worker: _Worker) -> None:
-        """Send what a new worker needs, and the task that waits for it."""
+        """Send what a new worker needs, and the group that waits for it."""
         try:
             setup = pickle.dumps(self._setup)
         except (TypeError, AttributeError, ValueError, pickle.PicklingError) as error:
@@ -111,54 +104,54 @@ class ProcessExecutor:
             ) from error
         worker.here = True
         self._send(worker, setup)
-        self._send(worker, pickle.dumps(worker.task))
+        self._send(worker, pickle.dumps((worker.group, self._fresh)))
 
     @staticmethod
     def _send(worker: _Worker, what: Any) -> None:
-        # A worker that died in between is seen by its closed pipe, and its task repeated.
+        # A worker that died in between is seen by its closed pipe, and its group repeated.
         with suppress(OSError):
             worker.pipe.send_bytes(what)
 
-    def _collect(self, worker: _Worker, waiting: deque[Task], failures: dict[int, int]) -> Done | None:
-        """What a worker has done; None if there is nothing yet, or if it died and its task waits again."""
-        task = worker.task
-        assert task is not None
+    def _collect(self, worker: _Worker, waiting: deque[Group], failures: dict[int, int]) -> Done | None:
+        """What a worker has done; None if there is nothing yet, or if it died and its group waits again."""
+        group = worker.group
+        assert group is not None
         try:
             answer = worker.pipe.recv()
         except (EOFError, OSError):
             answer = None
         if answer is None:
-            return self._bury(worker, task, waiting, failures)
+            return self._bury(worker, group, waiting, failures)
         if answer == _HERE:
             self._welcome(worker)
             return None
         if answer == _READY:
             worker.started, self._stillborn = True, 0
             return None
-        worker.task = None
+        worker.group = None
         if isinstance(answer, Done):
-            # The answer is about a copy of the task; the caller knows its own.
-            return Done(task, answer.evaluations, answer.seconds, answer.lost)
+            # The answer is about a copy of the group; the caller knows its own.
+            return Done(group, answer.evaluations, answer.seconds, answer.lost)
         kind, message, trace = answer
         raised = StorageError if kind == "StorageError" else TrainingError
         raise raised(f"{message}\n\nin a worker process:\n{trace}")
 
     def _bury(
-        self, worker: _Worker, task: Task, waiting: deque[Task], failures: dict[int, int]
+        self, worker: _Worker, group: Group, waiting: deque[Group], failures: dict[int, int]
     ) -> Done | None:
-        """Replace a dead worker; its task waits again unless it was the death of too many."""
+        """Replace a dead worker; its group waits again unless it was the death of too many."""
         worker.process.join()
         worker.pipe.close()
         self._workers.remove(worker)
         code = worker.process.exitcode
         done = None
         if worker.started:
-            count = failures[id(task)] = failures.get(id(task), 0) + 1
-            paths = ", ".join(str(trial.path) for trial in task.trials)
+            count = failures[id(group)] = failures.get(id(group), 0) + 1
+            paths = ", ".join(str(trial.path) for trial in group)
             message = f"a worker died with exit code {code} while training {paths}"
             logger.warning("%s (failure %d of %d)", message, count, self._max_failures)
             if count >= self._max_failures:
-                done = Done(task, failure=f"{message}, {count} times")
+                done = Done(group, failure=f"{message}, {count} times")
         else:
             if code == _UNGUARDED:
                 raise InputError(_GUARD)
@@ -169,8 +162,8 @@ class ProcessExecutor:
                     f"the trainer's class must be importable there, and {_GUARD}"
                 )
         if done is None:
-            waiting.appendleft(task)
-        self._fill(len(waiting) + sum(each.task is not None for each in self._workers))
+            waiting.appendleft(group)
+        self._fill(len(waiting) + sum(each.group is not None for each in self._workers))
         return done
 
     def close(self) -> None:
@@ -208,19 +201,20 @@ def _work(pipe: Connection) -> None:
     trainer, checkpoints, seed, init_seed = pipe.recv()
     if "torch" in sys.modules:  # the trainer brought it: threads of several workers would only get in each
         sys.modules["torch"].set_num_threads(1)  # other's way
-    runner = Runner(trainer, States(trainer, checkpoints), seed=seed, init_seed=init_seed)
+    trainer = as_trainer(trainer)
+    runner = Runner(trainer, Models(trainer, checkpoints), seed=seed, init_seed=init_seed)
     try:
         pipe.send(_READY)
         while True:
-            pipe.send_bytes(_answer(runner, pipe.recv()))
+            pipe.send_bytes(_answer(runner, *pipe.recv()))
     except (EOFError, OSError):
         return  # the parent is gone or wants no more
 
 
-def _answer(runner: Runner[Any], task: Task) -> bytes:
+def _answer(runner: Runner[Any], group: Group, fresh: bool) -> bytes:
     try:
-        done = runner.run(task)
-        return pickle.dumps(Done(Task((), task.fresh), done.evaluations, done.seconds, done.lost))
+        done = runner.run(group, fresh=fresh)
+        return pickle.dumps(Done((), done.evaluations, done.seconds, done.lost))
     except Exception as error:  # whatever the user's code raises is reported to the parent, loudly
         name = type(error).__name__
         return pickle.dumps((name, f"{name}: {error}", traceback.format_exc()))

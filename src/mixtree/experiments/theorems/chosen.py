@@ -22,13 +22,12 @@ from mixtree.experiments.theorems.regret import slope
 from mixtree.partition import bisect, simplex_root
 from mixtree.planning.constants import ConvexModel
 from mixtree.schedules import constant, geometric
-from mixtree.search import Trial
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Mixture
 from mixtree.theory import predicted_slope
 from mixtree.trainer import Evaluation, Job
 from mixtree.trainers.mlp import MlpState, MlpTrainer
-from mixtree.tree import Node
+from mixtree.tree import Node, Trial
 from mixtree.tree_search import TreeSearch
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from mixtree.experiments.theorems.findings import Finding, Section, figure, number, table
 from mixtree.partition import bisect, simplex_root
 from mixtree.schedules import constant, geometric
-from mixtree.search import Trial
 from mixtree.simplex import Mixture, SimplexCell
 from mixtree.theory import Dimension, height_reached, near_optimality, predicted_slope, regret_bound
 from mixtree.trainer import Evaluation
+from mixtree.tree import Trial
 from mixtree.tree_search import TreeSearch
 
 if TYPE_CHECKING:

@@ -8,17 +8,18 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from math import isfinite
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.errors import InputError, MissingExtraError, SearchError, TrainingError
+from mixtree.ledger import Ledger, LedgerSearch
 from mixtree.schedules import steps_at
-from mixtree.search import ALL_DIVERGED, Accounted, Ledger, Trial, in_segments
+from mixtree.search import ALL_DIVERGED, in_segments
 from mixtree.simplex import Mixture, uniform_mixture
 from mixtree.trainer import Evaluation
-from mixtree.tree import Node, Path
+from mixtree.tree import Node, Path, Trial
 
 if TYPE_CHECKING:
     from mixtree.policies.registry import Setting
@@ -51,7 +52,7 @@ class Division:
 DIVISION = Division()
 
 
-class Peer(Accounted, ABC):
+class Peer(LedgerSearch, ABC):
     """A search that is written as a script; the bookkeeping, the final training and the result are here.
 
     The returned model is the last finite one of the training on the chosen mixture; if all of that diverged,
@@ -59,7 +60,9 @@ class Peer(Accounted, ABC):
     """
 
     rule = "last"
-    uses_predictions: ClassVar[bool] = False
+    on_target = True
+    starts_over = True
+    """At a raised budget it trains its best model on: its shares are shares of the budget."""
 
     def __init__(
         self, setting: Setting, *, division: Division = DIVISION, options: dict[str, Any] | None = None
@@ -109,12 +112,9 @@ class Peer(Accounted, ABC):
             self._round = []
         self._predictions.clear()
 
-    starts_over = True
-    """At a raised budget it trains its best model on: its shares are shares of the budget."""
-
     def adopt(self, nodes: Sequence[Node]) -> None:
         """Take over the nodes of an earlier run with a smaller budget: charged, and gone on from."""
-        self._ledger.adopt(nodes)
+        super().adopt(nodes)
         for node in nodes:
             self._children[node.path[:-1]] = max(
                 self._children[node.path[:-1]], node.path[-1] + 1 if node.path else 0
