@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from mixtree.data.sources import Sources
+from mixtree.data.sparse import as_dense
 from mixtree.errors import InputError
 from mixtree.simplex import Mixture
 
@@ -83,9 +84,12 @@ def importance_weighted(
     for _ in range(steps):
         owner = random.choice(len(sizes), half, p=sizes / sizes.sum())
         rows = [
-            _dense(sources.rows[k].x[random.integers(sizes[k], size=(owner == k).sum())]) for k in set(owner)
+            as_dense(sources.rows[k].x[random.integers(sizes[k], size=(owner == k).sum())], np.float64)
+            for k in set(owner)
         ]
-        target = _dense(sources.validation.x[random.integers(len(sources.validation), size=half)])
+        target = as_dense(
+            sources.validation.x[random.integers(len(sources.validation), size=half)], np.float64
+        )
         x = (np.concatenate([*rows, target]) - offset) / scale
         labels = np.r_[np.zeros(half), np.ones(half)]
         error = 1 / (1 + np.exp(-(x @ weights + bias))) - labels
@@ -117,8 +121,4 @@ def _scores(x: Any, weights: Array) -> Array:
 def _sample(x: Any, most: int, random: np.random.Generator) -> Array:
     count = x.shape[0]
     rows = np.arange(count) if count <= most else np.sort(random.choice(count, most, replace=False))
-    return _dense(x[rows])
-
-
-def _dense(x: Any) -> Array:
-    return np.asarray(x.toarray() if hasattr(x, "toarray") else x, dtype=np.float64)
+    return as_dense(x[rows], np.float64)

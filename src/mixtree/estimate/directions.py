@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mixtree.data.sparse import is_sparse
 from mixtree.estimate.solve import Floats
 
 Index = NDArray[np.int64]
@@ -157,7 +158,7 @@ class _Scaled:
     def __init__(self, x: Any) -> None:
         # As 64-bit numbers: whole numbers of 8 bits would overflow when squared.
         self.x = x.astype(np.float64)
-        squared = self.x.multiply(self.x) if hasattr(x, "tocsr") else self.x**2
+        squared = self.x.multiply(self.x) if is_sparse(x) else self.x**2
         self.mean: Floats = np.asarray(self.x.mean(axis=0), dtype=np.float64).ravel()
         self.square: Floats = np.asarray(squared.mean(axis=0), dtype=np.float64).ravel()
         self.scale: Floats = np.ones_like(self.mean)
@@ -169,7 +170,7 @@ class _Scaled:
 
     def squared(self) -> Floats:
         """All products of two columns, summed up over the rows."""
-        if hasattr(self.x, "tocsr"):
+        if is_sparse(self.x):
             return self.transposed(self.times(np.eye(len(self.mean))))
         gaps = (self.x - self.mean) * self.scale
         product: Floats = gaps.T @ gaps

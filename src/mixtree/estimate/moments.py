@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from mixtree.data.copies import weighed
-from mixtree.data.sources import Rows, Sources, as_csr
+from mixtree.data.sources import Rows, Sources
+from mixtree.data.sparse import as_csr, as_dense, is_sparse
 from mixtree.errors import InputError
 from mixtree.estimate.directions import find_all, plan
 from mixtree.estimate.rare import RareValues, fullness, single_valued
@@ -127,7 +128,7 @@ class Basis:
     def _features(self, rows: Rows) -> Floats:
         x = rows.x
         if self.directions is None:
-            return np.asarray(x.toarray() if hasattr(x, "toarray") else x, dtype=np.float64)
+            return as_dense(x, np.float64)
         found = np.asarray(x @ self.directions, dtype=np.float64)
         return found if self.of_classes is None else found + self.of_classes[rows.y]
 
@@ -338,7 +339,7 @@ def _with_classes(rows: Rows, classes: NDArray[np.int64]) -> Any:
     if not len(classes):
         return rows.x
     flags = (rows.y[:, None] == classes).astype(np.float64)
-    if hasattr(rows.x, "tocsr"):
+    if is_sparse(rows.x):
         return sparse.hstack([as_csr(rows.x), sparse.csr_array(flags)], format="csr")
     return np.hstack([rows.x, flags])
 

@@ -12,7 +12,8 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.special import bdtrc, gammaln
 
-from mixtree.data.sources import Rows, as_csr
+from mixtree.data.sources import Rows
+from mixtree.data.sparse import as_csr, as_dense, is_sparse
 from mixtree.simplex import Mixture
 
 _FIRST, _SAMPLE, _BLOCK = 64, 1_000, 8_192  # rows looked at: most columns vary within a few
@@ -48,7 +49,7 @@ class RareValues:
             counts[:, number] = np.bincount(part.y, minlength=classes)
         few = np.flatnonzero(counts.sum(axis=1) <= most)
         tables = [part.x for part in rows]
-        thin = any(hasattr(table, "tocsr") for table in tables)
+        thin = any(map(is_sparse, tables))
         columns, usual, each, where = (_rare_sparse if thin else _rare_dense)(tables, most)
         return cls(
             few,
@@ -131,15 +132,15 @@ class RareValues:
         """Which rows of the target have which of the rare classes and values, as pairs of their places."""
         rows, classes = np.nonzero(np.asarray(target.y)[:, None] == self.classes)
         x = target.x[:, self.columns]
-        if hasattr(x, "tocsr"):  # dense only where columns are mostly something else than 0
+        if is_sparse(x):  # dense only where columns are mostly something else than 0
             often = np.flatnonzero(self.usual)
             there = (as_csr(x) != 0).nonzero()
             thin = self.usual[there[1]] == 0.0
-            full = _differs(_dense(x[:, often]), self.usual[often]).nonzero()
+            full = _differs(as_dense(x[:, often], np.float64), self.usual[often]).nonzero()
             more = np.concatenate([there[0][thin], full[0]])
             values = np.concatenate([there[1][thin], often[full[1]]])
         else:
-            more, values = _differs(_dense(x), self.usual).nonzero()
+            more, values = _differs(as_dense(x, np.float64), self.usual).nonzero()
         return np.concatenate([rows, more]), np.concatenate([classes, len(self.classes) + values])
 
 
@@ -240,7 +241,7 @@ def _rare_sparse(tables: list[Any], most: int) -> tuple[Index, NDArray[np.float6
         start += table.shape[0]
     full = np.flatnonzero(2 * seen > total)
     if len(full):
-        rare, *told = _rare_dense([_dense(table[:, full]) for table in tables], most)
+        rare, *told = _rare_dense([as_dense(table[:, full], np.float64) for table in tables], most)
         usual[full[rare]], each[full[rare]], where[full[rare]] = told
         seen[full[rare]] = each[full[rare]].sum(axis=1)
     columns = np.flatnonzero(seen <= most)
@@ -262,7 +263,7 @@ def fullness(tables: list[Any], rare: Index) -> tuple[Index, NDArray[np.float64]
 
 
 def _fullness(tables: list[Any]) -> tuple[Index, NDArray[np.float64]]:
-    if not any(hasattr(table, "tocsr") for table in tables):
+    if not any(map(is_sparse, tables)):
         usual = _usual(tables)
         full, square = np.zeros(len(usual), dtype=np.int64), np.zeros(len(usual))
         for table in tables:
@@ -277,7 +278,7 @@ def _fullness(tables: list[Any]) -> tuple[Index, NDArray[np.float64]]:
         square += np.bincount(table.indices, weights=np.square(table.data, dtype=np.float64), minlength=width)
     size = np.sqrt(square / np.maximum(full, 1))
     if len(often := np.flatnonzero(2 * full > total)):
-        full[often], size[often] = _fullness([_dense(table[:, often]) for table in found])
+        full[often], size[often] = _fullness([as_dense(table[:, often], np.float64) for table in found])
     return full, size
 
 
@@ -290,7 +291,3 @@ def single_valued(tables: list[NDArray[Any]], *, tolerance: float = 0.0) -> Inde
             gaps = np.abs(table[:most, columns] - first[columns])
             columns = columns[(gaps <= tolerance).all(axis=0)]
     return columns
-
-
-def _dense(x: Any) -> NDArray[np.float64]:
-    return np.asarray(x.toarray() if hasattr(x, "toarray") else x, dtype=np.float64)

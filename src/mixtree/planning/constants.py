@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from mixtree._native.threads import one_thread
 from mixtree.data.sources import Sources
+from mixtree.data.sparse import as_dense, is_sparse
 from mixtree.errors import InputError
 from mixtree.simplex import Mixture, as_mixture, uniform_mixture
 from mixtree.theory import Constants
@@ -266,9 +267,8 @@ class ConvexModel:
                 rows = self.source == i
                 scaled = np.sqrt(self._bend * self.weight[rows] / self.sizes[i])
                 x = self.x[rows]
-                x = x.multiply(scaled[:, None]).tocsr() if hasattr(x, "multiply") else x * scaled[:, None]
-                gram = x.T @ x
-                self._hessians.append(gram.toarray() if hasattr(gram, "toarray") else gram)
+                x = x.multiply(scaled[:, None]).tocsr() if is_sparse(x) else x * scaled[:, None]
+                self._hessians.append(as_dense(x.T @ x))
         return self._hessians
 
     def _shares(self, alpha: Any) -> _Floats:
@@ -293,7 +293,7 @@ class ConvexModel:
 
 
 def _stack(parts: list[Any], *, intercept: bool) -> Any:
-    if any(hasattr(part, "tocsr") for part in parts):
+    if any(map(is_sparse, parts)):
         from scipy import sparse
 
         table: Any = sparse.vstack([sparse.csr_matrix(part, dtype=np.float64) for part in parts])
