@@ -117,7 +117,9 @@ def test_row_weights_multiply_the_loss_of_their_rows(classes: int) -> None:
     x, y, weight = trainer.x[:6], trainer.y[:6], np.array([0.0, 0.5, 1.0, 2.0, 3.0, 0.0])
     weighted = trainer.layer_gradients(state.weights, state.biases, x, y, weight)
     # The mean of weight × loss, row by row.
-    rows = [trainer.layer_gradients(state.weights, state.biases, x[i : i + 1], y[i : i + 1]) for i in range(6)]
+    rows = [
+        trainer.layer_gradients(state.weights, state.biases, x[i : i + 1], y[i : i + 1]) for i in range(6)
+    ]
     for layer in range(2):
         for which in range(2):
             expected = sum(weight[i] * rows[i][layer][which] for i in range(6)) / 6
