@@ -58,7 +58,7 @@ def test_gradients_agree_with_finite_differences(classes: int, activation: Any, 
     state = trainer.init(1)
     weights, biases = [w.copy() for w in state.weights], [b.copy() for b in state.biases]
     x, y = trainer.x[:8], trainer.y[:8]
-    gradients = trainer.gradients(weights, biases, x, y)
+    gradients = trainer.layer_gradients(weights, biases, x, y)
     assert len(gradients) == len(hidden) + 1
     step = 1e-6
     for arrays, which in ((weights, 0), (biases, 1)):
@@ -94,7 +94,7 @@ def test_training_is_plain_sgd(classes: int) -> None:
     rows, _ = trainer.sampler.draw(uniform_mixture(2), 15, seed=9, cursor=state.cursor)
     weights, biases = list(state.weights), list(state.biases)
     for batch in (rows[:5], rows[5:10], rows[10:]):
-        gradients = trainer.gradients(weights, biases, trainer.x[batch], trainer.y[batch])
+        gradients = trainer.layer_gradients(weights, biases, trainer.x[batch], trainer.y[batch])
         weights = [w - 0.02 * g for w, (g, _) in zip(weights, gradients, strict=True)]
         biases = [b - 0.02 * g for b, (_, g) in zip(biases, gradients, strict=True)]
     for one, two in zip([*weights, *biases], parameters(after), strict=True):
@@ -115,9 +115,11 @@ def test_row_weights_multiply_the_loss_of_their_rows(classes: int) -> None:
     trainer = ReferenceTrainer(problem(classes), hidden=(4,), activation="tanh")
     state = trainer.init(0)
     x, y, weight = trainer.x[:6], trainer.y[:6], np.array([0.0, 0.5, 1.0, 2.0, 3.0, 0.0])
-    weighted = trainer.gradients(state.weights, state.biases, x, y, weight)
+    weighted = trainer.layer_gradients(state.weights, state.biases, x, y, weight)
     # The mean of weight × loss, row by row.
-    rows = [trainer.gradients(state.weights, state.biases, x[i : i + 1], y[i : i + 1]) for i in range(6)]
+    rows = [
+        trainer.layer_gradients(state.weights, state.biases, x[i : i + 1], y[i : i + 1]) for i in range(6)
+    ]
     for layer in range(2):
         for which in range(2):
             expected = sum(weight[i] * rows[i][layer][which] for i in range(6)) / 6

@@ -190,7 +190,7 @@ def test_estimators_without_a_step_size_say_so():
     for estimator in (GaussianNB(), SGDClassifier()):
         trainer = PartialFitTrainer(problem(), estimator)
         assert trainer.describe()["step_size"] is None
-        assert not hasattr(trainer, "lr")
+        assert trainer.lr is None
         same = after(trainer), after(trainer, lr_scale=0.1)
         np.testing.assert_array_equal(*(trainer.predict(state, trainer.rows.x) for state in same))
 

@@ -26,7 +26,23 @@ _WORTH_PACKING = 1_000
 
 
 def areas(scores: Array, y: Array, positive: int, counts: Array) -> Floats:
-    """A(positive | j) by B models' scores (B, n), (B, classes): how often a positive ranks above class j."""
+    """A(positive | j): how often a row of the positive class ranks above one of class j, ties counting half.
+
+    Parameters
+    ----------
+    scores : array (B, n)
+        Of the positive class, by B models.
+    y : array (n,)
+        The rows' classes.
+    positive : int
+        The class whose rows should rank high.
+    counts : array (classes,)
+        Rows of each class.
+
+    Returns
+    -------
+    array (B, classes)
+    """
     sums = np.zeros((len(scores), len(counts)))
     _ranked(compiled.add_pairs or _add_pairs, scores, y, positive, counts, sums)
     # Sums of whole numbers are exact, so a model's area does not depend on the models beside it.
@@ -39,6 +55,13 @@ def add_terms(terms: Floats, scores: Array, y: Array, positive: int, counts: Arr
 
     A positive row's term is the sum over the other classes of the fraction of them below it; another row's
     term is the fraction of the positives above it.
+
+    Parameters
+    ----------
+    terms : array (B, n)
+        What is added to.
+    scores, y, positive, counts
+        As for ``areas``.
     """
     _ranked(compiled.add_area_terms or _add_area_terms, scores, y, positive, counts, terms)
 

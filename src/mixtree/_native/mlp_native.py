@@ -143,12 +143,18 @@ class NativeKernel:
         self._run(filled, level, memory.ctypes.data)
 
 
-_kept = threading.local()
+class _Kept(threading.local):
+    """What each thread keeps from one call to the next."""
+
+    memory: NDArray[np.uint8] | None = None
+
+
+_kept = _Kept()
 
 
 def _working_memory(size: int) -> NDArray[np.uint8]:
     """At least so many bytes, kept per thread: fresh pages for every node would cost as much as a step."""
-    memory: NDArray[np.uint8] | None = getattr(_kept, "memory", None)
+    memory = _kept.memory
     if memory is None or len(memory) < size:
         memory = _kept.memory = np.empty(size, dtype=np.uint8)
     return memory
@@ -162,8 +168,8 @@ def _check(array: Array, size: int, dtype: np.dtype[Any]) -> None:
 
 def _pointers(**arrays: Any) -> dict[str, int]:
     """Addresses of arrays; those of a sparse ``x`` are its values and where they are."""
-    x: Any = arrays.get("x")
-    if hasattr(x, "tocsr"):
+    x = arrays.get("x")
+    if x is not None and not isinstance(x, np.ndarray):
         arrays |= {"x": x.data, "indptr": x.indptr, "indices": x.indices}
     return {name: array.ctypes.data for name, array in arrays.items()}
 

@@ -88,9 +88,18 @@ class Kernel(Protocol):
     def train(
         self, parameters: Array, moments: tuple[Array, ...], *, taken: int, order: Array, lr: Array
     ) -> None:
-        """Take one step, in place, per row of ``order`` (steps, batch) and entry of ``lr``.
+        """Take some steps in place.
 
-        ``taken`` steps were taken before.
+        Parameters
+        ----------
+        parameters, moments : arrays
+            The model and its optimizer's memory, which are changed.
+        taken : int
+            Steps that the optimizer has taken before.
+        order : array (steps, batch)
+            The rows of every step.
+        lr : array (steps,)
+            The step size of every step.
         """
 
     def gradient(self, parameters: Array, rows: Array) -> Array:
@@ -105,7 +114,6 @@ class NumpyKernel:
 
     def __init__(self, network: Network, table: Table) -> None:
         self.network, self.table = network, table
-        self.function, self.slope = _ACTIVATIONS[network.activation]
         self.fused = network.optimizer == "sgd" and network.clip_norm is None
 
     def train(
@@ -154,7 +162,7 @@ class NumpyKernel:
 
     def _forward(self, layers: list[Layer], x: Any, outputs: list[Array]) -> None:
         """Fill the output of every layer."""
-        below = x
+        below, (function, _) = x, _ACTIVATIONS[self.network.activation]
         for (weights, biases), output in zip(layers, outputs, strict=True):
             if isinstance(below, np.ndarray):
                 np.dot(below, weights, out=output)
@@ -162,7 +170,7 @@ class NumpyKernel:
                 output[...] = below @ weights
             output += biases
             if output is not outputs[-1]:
-                self.function(output)
+                function(output)
             below = output
 
     def _delta(self, output: Array, rows: Array) -> Array:
@@ -193,19 +201,25 @@ class NumpyKernel:
         scale: float,
     ) -> None:
         """``into`` becomes keep × into + scale × gradient, from the last layer to the first."""
+        _, slope = _ACTIVATIONS[self.network.activation]
         for number in reversed(range(len(layers))):
             below = outputs[number - 1] if number else x
             above = delta
             if number:
                 delta = np.dot(above, layers[number][0].T)
-                self.slope(below, delta)
+                slope(below, delta)
             weights, biases = into[number]
             if isinstance(below, np.ndarray):
                 # In BLAS's column order all three are transposed: W' <- keep W' + scale above' below.
                 product = _gemm(weights.dtype)
                 product(scale, above.T, below.T, keep, weights.T, trans_b=True, overwrite_c=True)
             else:
-                _add_sparse(below, above, weights, keep, scale)
+                # Into the rows of the columns that occur in x, and into no others.
+                _scale(weights, keep)
+                columns, places = np.unique(below.indices, return_inverse=True)
+                shape = (below.shape[0], len(columns))
+                narrow = csr_array((below.data, places, below.indptr), shape=shape)
+                weights[columns] += scale * (narrow.T @ above)
             _scale(biases, keep)
             biases += scale * above.sum(axis=0)
 
@@ -258,18 +272,6 @@ def _scale(values: Array, factor: float) -> None:
         values *= factor
 
 
-def _add_sparse(x: Any, delta: Array, weights: Array, keep: float, scale: float) -> None:
-    """Add scale × x'·delta to the rows of the columns that occur in x, and to no others."""
-    _scale(weights, keep)
-    columns, places = np.unique(x.indices, return_inverse=True)
-    narrow = csr_array((x.data, places, x.indptr), shape=(x.shape[0], len(columns)))
-    weights[columns] += scale * (narrow.T @ delta)
-
-
-def _relu(values: Array) -> None:
-    np.maximum(values, 0, out=values)
-
-
 def _sigmoid(values: Array) -> None:
     np.negative(values, out=values)
     np.exp(values, out=values)
@@ -277,25 +279,15 @@ def _sigmoid(values: Array) -> None:
     np.reciprocal(values, out=values)
 
 
-def _tanh(values: Array) -> None:
-    np.tanh(values, out=values)
-
-
-def _relu_slope(output: Array, delta: Array) -> None:
-    delta *= output > 0
-
-
-def _sigmoid_slope(output: Array, delta: Array) -> None:
-    delta *= output * (1 - output)
-
-
-def _tanh_slope(output: Array, delta: Array) -> None:
-    delta *= 1 - output * output
-
-
 # Each activation in place, and its slope, from its own output, multiplied into a delta in place.
-_ACTIVATIONS: dict[str, tuple[Callable[[Array], None], Callable[[Array, Array], None]]] = {
-    "relu": (_relu, _relu_slope),
-    "sigmoid": (_sigmoid, _sigmoid_slope),
-    "tanh": (_tanh, _tanh_slope),
+_ACTIVATIONS: dict[str, tuple[Callable[[Array], Any], Callable[[Array, Array], Any]]] = {
+    "relu": (
+        lambda values: np.maximum(values, 0, out=values),
+        lambda output, delta: np.multiply(delta, output > 0, out=delta),
+    ),
+    "sigmoid": (_sigmoid, lambda output, delta: np.multiply(delta, output * (1 - output), out=delta)),
+    "tanh": (
+        lambda values: np.tanh(values, out=values),
+        lambda output, delta: np.multiply(delta, 1 - output * output, out=delta),
+    ),
 }

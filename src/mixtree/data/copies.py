@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mixtree.data.sources import Rows, Sources, as_csr
+from mixtree.data.sources import Rows, Sources
+from mixtree.data.sparse import as_csr, is_sparse
 
 _LEAST, _FEWER = 10, 0.1
 """Rows that chance must lead to expect among others of the same features and another label, and the share of
@@ -114,7 +115,7 @@ def _has_copies(rows: Rows, sample: Rows) -> bool:
 
 def _twins(rows: Rows) -> bool:
     """Whether two rows may be the same, by a random direction of a few columns."""
-    x: Any = rows.x if hasattr(rows.x, "tocsr") else rows.x.reshape(len(rows), -1)
+    x: Any = rows.x if is_sparse(rows.x) else rows.x.reshape(len(rows), -1)
     x = x[:, :_COLUMNS]
     along = np.sort(x @ np.random.default_rng(0).standard_normal(x.shape[1]))
     return bool((np.diff(along) <= 1e-12 * np.abs(along).max(initial=0.0)).any())
@@ -176,7 +177,7 @@ def _repeats(keys: RowKeys, others: RowKeys | None = None) -> Mask:
 
 def _numbers(x: Any) -> Numbers:
     """A number for every row, the same for equal rows: a sum over the columns of what is not 0."""
-    if hasattr(x, "tocsr"):
+    if is_sparse(x):
         table = as_csr(x)
         each = _spread(table.data) * _odd(table.shape[1])[table.indices]
         total = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(each, dtype=np.uint64)])

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mixtree.data.arrays import refuse_huge, refuse_lossy
+from mixtree.data.sparse import as_table, is_sparse
 from mixtree.errors import DataError
 from mixtree.simplex import Mixture
 
@@ -185,7 +186,7 @@ def rows_from(part: Any, where: str, columns: Sequence[Any] | None = None) -> Ro
     for values, what in zip((x, *given[1:]), _PARTS, strict=False):
         refuse_lossy(values, f"{where}: {what}")
     try:
-        table = x.tocsr() if hasattr(x, "tocsr") else np.asarray(x)
+        table = as_table(x)
         y = np.asarray(given[1])
         weight = None if len(given) == 2 else np.asarray(given[2], dtype=np.float64)
     except ValueError as error:  # rows of different lengths
@@ -222,15 +223,6 @@ def _check(sources: Sources) -> None:
         _check_rows(part, where, shape=shape, classes=sources.classes)
 
 
-def as_csr(table: Any) -> Any:
-    """CSR in which an entry stands once, of whatever it is."""
-    table = csr_array(table)
-    if not table.has_canonical_format:
-        table = table.copy()
-        table.sum_duplicates()
-    return table
-
-
 def _check_table(part: Rows, where: str) -> None:
     shape = getattr(part.x, "shape", None)
     if shape is None or len(shape) < 2:
@@ -253,7 +245,7 @@ def _check_rows(part: Rows, where: str, *, shape: tuple[int, ...], classes: int)
         )
     for given, what in zip((part.x, part.y, part.weight), _PARTS, strict=True):
         refuse_lossy(given, f"{where}: {what}")
-    values = part.x.data if hasattr(part.x, "tocsr") else part.x
+    values = part.x.data if is_sparse(part.x) else part.x
     if not np.issubdtype(values.dtype, np.number):
         raise DataError(
             f"{where}: features must be numbers, not {values.dtype}; encode text columns first, "

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from mixtree.data.sources import Sources
+from mixtree.data.sparse import as_dense
 from mixtree.errors import InputError
 from mixtree.simplex import Mixture
 
@@ -25,9 +26,25 @@ _LARGEST_WEIGHT = 20.0
 def mmd_mixture(sources: Sources, *, seed: int = 0) -> Mixture:
     """The mixture whose x is closest to the validation rows' in maximum mean discrepancy.
 
-    A Gaussian kernel whose width is the median distance between rows; up to 1,000 rows of each source. The
-    kernel means are closed-form moments, so nothing is charged.
-    Reference: Gretton et al., A Kernel Two-Sample Test, JMLR 2012.
+    It minimises αᵀAα − 2bᵀα over the simplex, with the kernel means A_ij = E k(x_i, x_j) between the sources
+    and b_i = E k(x_i, x_te) to the target. The kernel is Gaussian, as wide as the median distance between
+    rows. Closed form: no steps are charged.
+
+    Parameters
+    ----------
+    sources
+        The K sources, up to 1,000 rows of each, and the validation rows.
+    seed
+        Draws those rows.
+
+    Returns
+    -------
+    Mixture
+        Weights (K,).
+
+    References
+    ----------
+    Gretton et al., A Kernel Two-Sample Test, JMLR 2012.
     """
     random = np.random.default_rng([seed, 1])
     parts = [_sample(part.x, _ROWS, random) for part in sources.rows]
@@ -40,11 +57,6 @@ def mmd_mixture(sources: Sources, *, seed: int = 0) -> Mixture:
     width = width or 1.0
     between = np.array([[_kernel_mean(one, two, width) for two in parts] for one in parts])
     towards = np.array([_kernel_mean(one, target, width) for one in parts])
-    return _closest(between, towards)
-
-
-def _closest(between: Array, towards: Array) -> Mixture:
-    """argmin αᵀAα − 2bᵀα over the simplex."""
     # ‖Rα − c‖² with A = RᵀR, Rᵀc = b: non-negative least squares, and a heavy row asks for the sum of 1.
     upper = np.linalg.cholesky(between + 1e-10 * np.eye(len(between))).T
     heavy = 1e3
@@ -70,31 +82,56 @@ def importance_weighted(
 ) -> Sources:
     """The sources with row weights p(target | x) / p(source | x) of a logistic domain classifier.
 
-    The classifier takes ``steps`` SGD steps on batches of half source, half validation rows: charge them.
-    Weights are capped and have mean 1: dividing by their largest would change the step size.
-    Reference: Bickel, Brückner, Scheffer, Discriminative Learning Under Covariate Shift, JMLR 2009.
+    Weights are capped at 20 times their mean, and their mean is 1: dividing by the largest would change the
+    step size.
+
+    Parameters
+    ----------
+    sources
+        The sources and the validation rows.
+    steps
+        SGD steps of the classifier, which the caller charges to the budget.
+    batch_size
+        Rows per step, half of them from the sources, half validation rows.
+    lr
+        Step size.
+    seed
+        Draws the batches.
+
+    Returns
+    -------
+    Sources
+        The same rows with weights.
+
+    References
+    ----------
+    Bickel, Brückner, Scheffer, Discriminative Learning Under Covariate Shift, JMLR 2009.
     """
     if steps < 1:
         raise InputError(f"the domain classifier needs at least one step; got {steps}")
     random = np.random.default_rng([seed, 2])
     sizes, half = sources.sizes, max(1, batch_size // 2)
-    offset, scale = _scaling(sources, random)
+    some = np.concatenate([_sample(part.x, _ROWS, random) for part in sources.rows])
+    offset, spread = some.mean(axis=0), some.std(axis=0)
+    scale = np.where(spread > 0, spread, 1.0)
     weights, bias = np.zeros(sources.features), 0.0
     for _ in range(steps):
         owner = random.choice(len(sizes), half, p=sizes / sizes.sum())
         rows = [
-            _dense(sources.rows[k].x[random.integers(sizes[k], size=(owner == k).sum())]) for k in set(owner)
+            as_dense(sources.rows[k].x[random.integers(sizes[k], size=(owner == k).sum())], np.float64)
+            for k in set(owner)
         ]
-        target = _dense(sources.validation.x[random.integers(len(sources.validation), size=half)])
+        target = as_dense(
+            sources.validation.x[random.integers(len(sources.validation), size=half)], np.float64
+        )
         x = (np.concatenate([*rows, target]) - offset) / scale
         labels = np.r_[np.zeros(half), np.ones(half)]
         error = 1 / (1 + np.exp(-(x @ weights + bias))) - labels
         weights -= lr * x.T @ error / len(x)
         bias -= lr * float(error.mean())
-    ratios = [
-        np.exp(np.clip(_scores(part.x, weights / scale) - offset @ (weights / scale) + bias, -30, 30))
-        for part in sources.rows
-    ]
+    slopes = weights / scale
+    scores = [np.asarray(part.x @ slopes, dtype=np.float64).ravel() for part in sources.rows]
+    ratios = [np.exp(np.clip(each - offset @ slopes + bias, -30, 30)) for each in scores]
     total = float(np.concatenate(ratios).mean())
     capped = [np.minimum(each / total, _LARGEST_WEIGHT) for each in ratios]
     mean = float(np.concatenate(capped).mean())
@@ -104,21 +141,7 @@ def importance_weighted(
     return replace(sources, rows=rows_now)
 
 
-def _scaling(sources: Sources, random: np.random.Generator) -> tuple[Array, Array]:
-    some = np.concatenate([_sample(part.x, _ROWS, random) for part in sources.rows])
-    spread = some.std(axis=0)
-    return some.mean(axis=0), np.where(spread > 0, spread, 1.0)
-
-
-def _scores(x: Any, weights: Array) -> Array:
-    return np.asarray(x @ weights, dtype=np.float64).ravel()
-
-
 def _sample(x: Any, most: int, random: np.random.Generator) -> Array:
     count = x.shape[0]
     rows = np.arange(count) if count <= most else np.sort(random.choice(count, most, replace=False))
-    return _dense(x[rows])
-
-
-def _dense(x: Any) -> Array:
-    return np.asarray(x.toarray() if hasattr(x, "toarray") else x, dtype=np.float64)
+    return as_dense(x[rows], np.float64)

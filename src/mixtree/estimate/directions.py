@@ -7,22 +7,32 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mixtree.data.sparse import is_sparse
 from mixtree.estimate.solve import Floats
 
 Index = NDArray[np.int64]
 
-_SPARSE = 0.1  # share of the rows that have one of its values, below which a column is sparse
-_TALL = 4  # times as many rows as columns: a matrix whose products of columns are quicker decomposed
+_SPARSE = 0.1  # share of rows with an unusual value below which a column is sparse
+_TALL = 4  # rows per column from which decomposing the product of columns is faster
 _EXACT = 600  # columns up to which principal directions are computed exactly
 _PASSES = 3  # over the rows, to find them approximately where there are more
 
 
 class Plan(NamedTuple):
-    """What is to become of the columns of x, by how many rows have their values.
+    """What happens to the columns of x, by how many rows have their values.
 
-    ``own`` are taken as they are, or, if there is no ``room`` for so many, as a few directions. ``rest`` are
-    too rare for that, or too many, and are summed up: in up to ``differ`` ways in which the sources differ,
-    and in ``groups`` at random.
+    Attributes
+    ----------
+    own
+        Columns that are taken as they are, or as ``room`` directions if there are more of them.
+    rest
+        Columns that are too rare for that, or too many, and are summed up.
+    room
+        Directions that ``own`` may fill.
+    differ
+        Sums of ``rest`` in which the sources differ most, at the most.
+    groups
+        Sums of ``rest`` over random groups.
     """
 
     own: Index
@@ -38,9 +48,25 @@ class Plan(NamedTuple):
 
 
 def plan(full: Index, rare: Index, *, rows: int, sources: int, of_y: int, count: int, least: float) -> Plan:
-    """For at most so many directions, none of which hangs on fewer than ``least`` of the rows.
+    """Which columns are used as they are and which are summed up.
 
-    ``full`` says how many rows have something else than what a column mostly is.
+    Parameters
+    ----------
+    full
+        For each column the number of rows whose value is not the column's usual one.
+    rare
+        Columns that may only be used in sums.
+    rows, sources, of_y
+        How many rows there are in all, how many sources (K), how many functions of y.
+    count
+        Directions that may be used in all.
+    least
+        Rows on which every direction must depend.
+
+    Returns
+    -------
+    Plan
+        For at most ``count`` directions.
     """
     common = full > 0
     common[rare] = False
@@ -66,7 +92,28 @@ def find_all(
     least: float,
     rng: np.random.Generator,
 ) -> Floats:
-    """(columns, at most as many as planned) directions; random sums are scaled by the values' ``sizes``."""
+    """The directions of x that a plan asks for.
+
+    Parameters
+    ----------
+    planned
+        What :func:`plan` says.
+    tables
+        Rows that choose the directions: (rows, columns) of every source, dense or sparse.
+    labels
+        Functions of y (rows, functions) on the same rows.
+    sizes
+        Root mean square of each column's unusual values, by which random sums are scaled.
+    least
+        Rows of these tables on which a sum must depend.
+    rng
+        Draws random groups, and starts of iterations.
+
+    Returns
+    -------
+    array
+        (columns, directions), at most as many as planned.
+    """
     own, rest, room, differ, groups = planned
     width = len(sizes)
     if len(own) > room:
@@ -78,9 +125,19 @@ def find_all(
         some = [table[:, rest] for table in tables]
         sums = [differing(some, labels, differ)] if differ else []
         if groups:
-            sums.append(_grouped(sizes[rest], groups, rng))
+            # A value of the usual size counts 1 or −1. Without signs the flags of a category would add up to
+            # 1 in every row of the sources, and one target row with a new value would look impossible.
+            group = rng.permutation(len(rest)) * groups // len(rest)
+            grouped = np.zeros((len(rest), groups))
+            signs = rng.choice([-1.0, 1.0], len(rest))
+            grouped[np.arange(len(rest)), group] = signs / np.maximum(sizes[rest], 1e-300)
+            sums.append(grouped)
         summed = np.hstack(sums)
-        made.append(_placed(summed[:, _steady(some, summed, least)], rest, width))
+        # How many rows a sum depends on, (Σd²)² / Σd⁴: for a flag about as many as have it.
+        values = np.vstack([np.asarray(table @ summed) for table in some])
+        squares = np.square(values - values.mean(axis=0))
+        rows = squares.sum(axis=0) ** 2 / np.maximum(np.square(squares).sum(axis=0), 1e-300)
+        made.append(_placed(summed[:, rows >= least], rest, width))
     directions = np.hstack(made)
     if not directions.shape[1]:  # something has to stand for x
         directions = np.zeros((width, 1))
@@ -95,31 +152,26 @@ def _placed(directions: Floats, columns: Index, width: int) -> Floats:
     return placed
 
 
-def _grouped(sizes: Floats, groups: int, rng: np.random.Generator) -> Floats:
-    """Sums of columns in random groups, a value of the usual size counting 1 or −1.
-
-    Without signs the flags of a category would add up to 1 in every row of the sources, and one row of the
-    target with a value of its own would look impossible.
-    """
-    group = rng.permutation(len(sizes)) * groups // len(sizes)
-    found = np.zeros((len(sizes), groups))
-    found[np.arange(len(sizes)), group] = rng.choice([-1.0, 1.0], len(sizes)) / np.maximum(sizes, 1e-300)
-    return found
-
-
-def _steady(tables: list[Any], directions: Floats, least: float) -> NDArray[np.bool_]:
-    """Which directions hang on at least so many rows: of rows with a rare flag, about as many as have it."""
-    values = np.vstack([np.asarray(table @ directions) for table in tables])
-    squares = np.square(values - values.mean(axis=0))
-    rows = squares.sum(axis=0) ** 2 / np.maximum(np.square(squares).sum(axis=0), 1e-300)
-    return np.asarray(rows >= least)
-
-
 def find_directions(tables: list[Any], labels: list[Floats], count: int, rng: np.random.Generator) -> Floats:
-    """(columns, count) directions: up to half where E[x] or E[x·y] differs most, the others principal ones.
+    """Directions of x: up to half where E[x] or E[x·y] differ most between sources, then principal ones.
 
-    ``tables`` are dense or sparse (rows × columns), one per source, ``labels`` functions of y on the same
-    rows. Columns are scaled to unit variance first.
+    Columns are scaled to unit variance first.
+
+    Parameters
+    ----------
+    tables
+        (rows, columns) of every source, dense or sparse.
+    labels
+        Functions of y (rows, functions) on the same rows.
+    count
+        Directions wanted.
+    rng
+        Starts the iterations where there are more than 600 columns.
+
+    Returns
+    -------
+    array
+        (columns, ``count``), or fewer directions if the tables have no more.
     """
     scaled, scale, apart = _apart(tables, labels)
     basis = _leading(apart, count // 2)
@@ -128,7 +180,18 @@ def find_directions(tables: list[Any], labels: list[Floats], count: int, rng: np
 
 
 def differing(tables: list[Any], labels: list[Floats], count: int) -> Floats:
-    """The first kind alone."""
+    """Only the directions in which E[x] or E[x·y] differ most.
+
+    Parameters
+    ----------
+    tables, labels, count
+        As for :func:`find_directions`.
+
+    Returns
+    -------
+    array
+        (columns, at most ``count``).
+    """
     _, scale, apart = _apart(tables, labels)
     return scale[:, None] * _leading(apart, count)
 
@@ -157,7 +220,7 @@ class _Scaled:
     def __init__(self, x: Any) -> None:
         # As 64-bit numbers: whole numbers of 8 bits would overflow when squared.
         self.x = x.astype(np.float64)
-        squared = self.x.multiply(self.x) if hasattr(x, "tocsr") else self.x**2
+        squared = self.x.multiply(self.x) if is_sparse(x) else self.x**2
         self.mean: Floats = np.asarray(self.x.mean(axis=0), dtype=np.float64).ravel()
         self.square: Floats = np.asarray(squared.mean(axis=0), dtype=np.float64).ravel()
         self.scale: Floats = np.ones_like(self.mean)
@@ -169,7 +232,7 @@ class _Scaled:
 
     def squared(self) -> Floats:
         """All products of two columns, summed up over the rows."""
-        if hasattr(self.x, "tocsr"):
+        if is_sparse(self.x):
             return self.transposed(self.times(np.eye(len(self.mean))))
         gaps = (self.x - self.mean) * self.scale
         product: Floats = gaps.T @ gaps
@@ -186,36 +249,32 @@ def _principal(scaled: list[_Scaled], without: Floats, count: int, rng: np.rando
     if columns <= _EXACT:
         product = sum((part.squared() / len(scaled) for part in scaled), np.zeros(()))
         product = product - without @ (without.T @ product)
-        return _of_symmetric(product - (product @ without) @ without.T)[:, :count]
+        values, vectors = np.linalg.eigh(product - (product @ without) @ without.T)
+        used = values > 1e-9 * max(float(values[-1]), 1.0)
+        found: Floats = vectors[:, used][:, ::-1][:, :count]
+        return found
     # Subspace iteration from random directions.
     start = rng.standard_normal((columns, count + 10))
     for _ in range(_PASSES):
         start = start - without @ (without.T @ start)
         product = sum((part.transposed(part.times(start)) / len(scaled) for part in scaled), np.zeros(()))
         product = product - without @ (without.T @ product)
-        # Columns are of unit variance: beside that, what the given directions left may be rounding.
-        start = _leading(product, count + 10, beside=1.0)
+        # Columns have unit variance: what the given directions left may be rounding at that scale.
+        start = _leading(product, count + 10, scale=1.0)
     return start[:, :count]
 
 
-def _of_symmetric(matrix: Floats) -> Floats:
-    """The leading directions, in half the time."""
-    values, vectors = np.linalg.eigh(matrix)
-    used: Floats = vectors[:, values > 1e-9 * max(float(values[-1]), 1.0)][:, ::-1]
-    return used
-
-
-def _leading(matrix: Floats, count: int, *, beside: float = 1e-300) -> Floats:
-    """The leading left singular directions, those of no weight left out."""
+def _leading(matrix: Floats, count: int, *, scale: float = 1e-300) -> Floats:
+    """The leading left singular directions, without those whose weight is rounding at this scale."""
     tall, wide = matrix.shape
     if tall > _TALL * wide and tall > _EXACT:
-        # By way of the few columns: what is small beside the largest is lost, and is of no weight here.
+        # The product of columns is small; it loses what is small next to the largest, not needed here.
         squares, right = np.linalg.eigh(matrix.T @ matrix)
         values = np.sqrt(np.maximum(squares, 0.0))[::-1]
-        used = values > max(1e-6 * float(values[0]), 1e-9 * beside)
+        used = values > max(1e-6 * float(values[0]), 1e-9 * scale)
         some: Floats = right[:, ::-1][:, used][:, :count]
         return np.asarray(matrix @ (some / values[used][:count]))
     left, values, _ = np.linalg.svd(matrix, full_matrices=False)
-    used = values > 1e-9 * max(float(values[0]) if len(values) else 0.0, beside)
+    used = values > 1e-9 * max(float(values[0]) if len(values) else 0.0, scale)
     leading: Floats = left[:, used][:, :count]
     return leading

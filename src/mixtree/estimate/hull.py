@@ -7,7 +7,6 @@ from functools import cached_property
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mixtree._native import compiled
 from mixtree._native.threads import one_thread
@@ -33,8 +32,8 @@ _KNOWN = 1_000  # degrees of freedom from which a scatter is known
 _MANY = 1_000  # target rows from which their mean is taken to be normal
 _CORNERS = 6  # of a hull whose faces are tried one by one
 _FAR = 1e6  # squared distance of a corner from which products of corners lose too many digits
-_BESIDE = 2  # coordinates more than corners that are not worth leaving out
-_FEW_DRAWS = 2  # per row: more are quicker counted than added up
+_SPARE = 2  # coordinates beyond the number of corners that are not worth leaving out
+_FEW_DRAWS = 2  # per row: from there counting draws is faster than adding rows up
 _STREAM = 1  # of the seed; 0 draws the sources' rows
 
 
@@ -42,11 +41,28 @@ _STREAM = 1  # of the seed; 0 draws the sources' rows
 class HullTest:
     """Whether some mixture of the sources explains the target's rows.
 
-    ``inside`` is False if the test rejects at its level, True if it does not although it would have found a
-    target worth knowing about (``power`` ≥ 0.8), None if it cannot tell. Then about ``rows_needed`` target
-    rows would decide it, or, if that is None too, no number of them: a source has too few rows.
-    ``statistic`` is Hansen's J, ``df`` = ``moments`` − (K − 1) its degrees of freedom, ``n`` counts the
-    target's rows. ``power`` is None where the test rejects.
+    Attributes
+    ----------
+    p
+        p value of "the target is a mixture of the sources".
+    inside
+        False if the test rejects at its level; True if it does not although it would have found a target
+        worth knowing about (``power`` ≥ 0.8); None if it cannot tell.
+    statistic
+        Hansen's J.
+    df
+        Its degrees of freedom, ``moments`` − (K − 1).
+    moments
+        How many moments are compared (q).
+    rows_needed
+        Where the test cannot tell: about how many target rows would decide it; None if no number of them
+        would, because a source has too few rows.
+    words
+        The answer as a sentence.
+    n
+        The target's rows.
+    power
+        Chance to find a target worth knowing about; None where the test rejects.
     """
 
     p: float
@@ -73,14 +89,38 @@ def hull_test(
 
     J is the squared distance of the target's means from the hull of the sources' means, in units of its
     noise. Textbook critical values assume many rows and an α away from the edge of the simplex. Here p comes
-    from ``repetitions`` targets of the same size made of the sources' own rows in the proportions α̂, which
-    keeps the level with 20 rows and 100 moments. Weights α̂_i that may be 0 are taken as 0 for that (the case
-    in which J is largest), and one half of the source rows weighs the moments while the other half makes the
-    targets.
+    from targets of the same size made of the sources' own rows in the proportions α̂, which keeps the level
+    with 20 rows and 100 moments. Weights α̂_i that may be 0 are taken as 0 for that (the case in which J is
+    largest), and one half of the source rows weighs the moments while the other half makes the targets.
 
     What "a target worth knowing about" means for the power: half of its rows come from a place as far from
     the sources' hull as a typical source is from the hull of the others.
 
+    Parameters
+    ----------
+    sources
+        The K sources and the validation rows, which stand for the target.
+    level
+        Chance to reject a target that is a mixture of the sources.
+    moments
+        The most moments compared; by default as :func:`match_moments`.
+    repetitions
+        Simulated targets; p is a multiple of 1 / (repetitions + 1).
+    seed
+        Draws rows and simulated targets.
+
+    Returns
+    -------
+    HullTest
+        p, the decision and the power.
+
+    References
+    ----------
+    Hansen, Large Sample Properties of Generalized Method of Moments Estimators, Econometrica 1982; Andrews
+    and Soares, Inference for Parameters Defined by Moment Inequalities, Econometrica 2010.
+
+    Examples
+    --------
     >>> from mixtree.data.synthetic import synthetic
     >>> hull_test(synthetic(hull="outside", test=1).sources).inside
     False
@@ -103,16 +143,31 @@ def hull_prepared(
     look_outside: bool = True,
     rows: int | None = None,
 ) -> HullTest:
-    """The same with the sources' part done before: for many targets of one set of sources.
+    """As :func:`hull_test`, with the sources' part done before: for many targets of one set of sources.
 
-    Without a look outside there is no power, and what is not rejected stays undecided. At most ``rows`` rows
-    of a source, half of them, make targets.
+    Parameters
+    ----------
+    prepared
+        The sources' moments.
+    target
+        Labelled rows of the target, or what ``prepared.of`` made of them.
+    level, repetitions, seed
+        As for :func:`hull_test`.
+    look_outside
+        False computes no power: what is not rejected stays undecided.
+    rows
+        Half as many rows of a source, at the most, make simulated targets; None sets no limit.
+
+    Returns
+    -------
+    HullTest
+        p, the decision and the power.
     """
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(_STREAM,)))
     given = prepared.of(target)
     equations, solution, target = given.equations, given.solution, given.rows
     alpha = solution.alpha
-    # One half of the source rows weighs, the other makes targets: made of the first they came too close.
+    # One half of the source rows weighs, the other makes targets: made of the first they would be too close.
     weigh, make = (replace(equations, covariances=half.covariances) for half in prepared.halves)
     root = root_of_inverse(weigh.noise(weigh.around(alpha)))
     distance = _Distance(root @ equations.means)
@@ -120,14 +175,17 @@ def hull_prepared(
     edge = distance.corners @ _towards_edge(solution, equations.n)
     noise = _noise(prepared, make, alpha, root, repetitions, rng, rows and rows // 2)
     simulated = distance(edge + noise)
-    # Rounding must not tell 0 from 0, should nothing vary.
+    # If nothing varies, rounding must not decide between 0 and 0.
     p = float((1 + np.count_nonzero(simulated >= statistic - 1e-9)) / (repetitions + 1))
     strange = 0
     if prepared.rare:
-        # Two tests, and a tenth of the level for the second: it has power without end where it has any.
+        # Two tests, a tenth of the level for the second: where it has power at all, it has plenty.
         strange, chance = prepared.rare.in_target(target, alpha)
         p = min(1.0, p / 0.9, 10.0 * chance)
-    thin = _thin(prepared, alpha, equations.n)
+    # Sources of few rows hardly know how noisy they are: is much of the noise theirs?
+    source_rows = prepared.rare.rows
+    variances = alpha**2 / source_rows
+    thin = bool(variances[source_rows < THIN].sum() > 0.1 * (1.0 / equations.n + variances.sum()))
     inside: bool | None = False if p <= level and not thin else None
     power, needed = None, None
     if p > level and look_outside and prepared.varies and not thin:
@@ -146,7 +204,7 @@ class _Distance:
     def __init__(self, corners: Floats) -> None:
         self.corners = corners
         self.inner, self.span = corners, None
-        if len(corners) > corners.shape[1] + _BESIDE:
+        if len(corners) > corners.shape[1] + _SPARE:
             # Only what lies in the corners' span differs between mixtures: K coordinates instead of q.
             self.span, self.inner = np.linalg.qr(corners)
         self.middle = self.inner.mean(axis=1)
@@ -156,8 +214,8 @@ class _Distance:
         if self.span is None:
             return self._within(points)
         inner = points @ self.span
-        beside = np.einsum("ij,ij->i", points, points) - np.einsum("ij,ij->i", inner, inner)
-        return np.asarray(np.maximum(beside, 0.0) + self._within(inner))
+        outside = np.einsum("ij,ij->i", points, points) - np.einsum("ij,ij->i", inner, inner)
+        return np.asarray(np.maximum(outside, 0.0) + self._within(inner))
 
     def _within(self, inner: Floats) -> Floats:
         if compiled.hull_distances is None or np.square(self.around).sum(axis=1).max() > _FAR:
@@ -196,16 +254,14 @@ class _Distance:
             faces = np.array(list(combinations(range(count), size)))
             first = corners[faces[:, 0], None]
             edges = corners[faces[:, 1:]] - first
-            found.append((first, edges, _pseudoinverses(edges)))
+            if size > 2:
+                inverse = np.linalg.pinv(edges)
+            else:  # of a single edge e: eᵀ / ‖e‖²
+                squared = np.einsum("fij,fij->f", edges, edges)[:, None, None]
+                flat = edges.transpose(0, 2, 1)
+                inverse = np.divide(flat, squared, where=squared > 0.0, out=np.zeros_like(flat))
+            found.append((first, edges, inverse))
         return found
-
-
-def _pseudoinverses(edges: Floats) -> Floats:
-    if edges.shape[1] > 1:
-        return np.asarray(np.linalg.pinv(edges))
-    squared = np.einsum("fij,fij->f", edges, edges)[:, None, None]
-    flat = edges.transpose(0, 2, 1)
-    return np.asarray(np.divide(flat, squared, where=squared > 0.0, out=np.zeros_like(flat)))
 
 
 def _towards_edge(solution: Solution, n: float) -> Mixture:
@@ -247,7 +303,18 @@ def _noise(
         half, weight = table[part][:most], normal(share[part][:most])
         # Around the whole source's mean, and as wide as a source is of which these are a few rows.
         wide = 1.0 / np.sqrt(max(1.0 - float(weight @ weight), 0.5))
-        noise += (wide / n) * _sums(half, weight, counts[:, i], rng)
+        # Sums of counts[:, i] rows each, drawn with replacement by weight.
+        each, size, total = counts[:, i], len(weight), int(counts[:, i].sum())
+        alike = weight.min() == weight.max()
+        rows = rng.integers(size, size=total) if alike else rng.choice(size, size=total, p=weight)
+        if total < _FEW_DRAWS * size:  # each row by itself
+            sums, some = np.zeros((len(each), half.shape[1])), each > 0
+            sums[some] = np.add.reduceat(half[rows], (each.cumsum() - each)[some], axis=0)
+        else:
+            rows += np.repeat(np.arange(len(each)) * size, each)
+            picks = np.bincount(rows, weights=np.ones(total), minlength=len(each) * size)
+            sums = np.asarray(picks.reshape(len(each), size) @ half)
+        noise += (wide / n) * sums
         centres[i] -= wide * (weight @ half)
     noise += (counts / n) @ centres - equations.means @ alpha
     return np.asarray(wider * noise @ root.T)
@@ -275,20 +342,6 @@ def _unsure(prepared: Prepared, alpha: Mixture, n: int, repetitions: int, rng: n
     return factors
 
 
-def _sums(table: Floats, weight: Floats, counts: NDArray[np.int64], rng: np.random.Generator) -> Floats:
-    """Sums of so many rows each, drawn with replacement by weight: (len(counts), q)."""
-    size, total = len(weight), int(counts.sum())
-    alike = weight.min() == weight.max()
-    rows = rng.integers(size, size=total) if alike else rng.choice(size, size=total, p=weight)
-    if total < _FEW_DRAWS * size:  # each row by itself
-        sums, some = np.zeros((len(counts), table.shape[1])), counts > 0
-        sums[some] = np.add.reduceat(table[rows], (counts.cumsum() - counts)[some], axis=0)
-        return sums
-    rows += np.repeat(np.arange(len(counts)) * size, counts)
-    picks = np.bincount(rows, weights=np.ones(total), minlength=len(counts) * size)
-    return np.asarray(picks.reshape(len(counts), size) @ table)
-
-
 def _power(
     equations: Equations,
     alpha: Mixture,
@@ -306,7 +359,7 @@ def _power(
     scatter = equations.covariances.reshape(len(alpha), -1) @ (root.T @ root).ravel() / equations.sizes
     targets = _targets_outside(inner, alpha, scatter, per_row, most=len(noise))
     gaps = noise @ span
-    beside = np.maximum(np.einsum("ij,ij->i", noise, noise) - np.einsum("ij,ij->i", gaps, gaps), 0.0)
+    outside = np.maximum(np.einsum("ij,ij->i", noise, noise) - np.einsum("ij,ij->i", gaps, gaps), 0.0)
     each = max(1, _DRAWS // len(alpha))
     draws = [slice(i, i + each * len(targets), len(targets)) for i in range(len(targets))]
 
@@ -314,7 +367,7 @@ def _power(
         """With targets of as many rows as make their means vary so much, relative to now."""
         wide = np.sqrt(variance)
         found = [
-            distance(centre + wide * gaps[some]) > variance * (critical - beside[some])
+            distance(centre + wide * gaps[some]) > variance * (critical - outside[some])
             for (distance, centre), some in zip(targets, draws, strict=True)
         ]
         return float(np.mean(np.concatenate(found)))
@@ -351,12 +404,6 @@ def _targets_outside(
         place = foot + far * (away / length if length > 1e-9 else any_way)
         targets.append((_Distance(others), (1.0 - _SHARE) * (others @ rest) + _SHARE * place))
     return targets
-
-
-def _thin(prepared: Prepared, alpha: Mixture, n: float) -> bool:
-    """Whether much of the noise is that of sources with so few rows that it is hardly known itself."""
-    noise = alpha**2 / prepared.rare.rows
-    return bool(noise[prepared.rare.rows < THIN].sum() > 0.1 * (1.0 / n + noise.sum()))
 
 
 def _words(

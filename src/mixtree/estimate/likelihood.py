@@ -17,7 +17,7 @@ from mixtree.estimate.solve import Estimate, Floats, Part, as_estimate, solve, s
 from mixtree.simplex import Mixture, uniform_mixture
 
 _ROWS, _FEWEST = 12_000, 300  # the classifier's: of all sources together, and of each at least
-_SMALLEST = 1e-9  # probability that is told from 0
+_SMALLEST = 1e-9  # probability that is distinguished from 0
 
 
 def maximum_likelihood(
@@ -29,14 +29,42 @@ def maximum_likelihood(
     density ratios r_i(x, y), and the likelihood Σ log Σ_i α_i r_i is concave in α: EM finds its maximum. One
     more step calibrates that: the scores s_i = r_i / Σ_j α_j r_j near the maximum are averaged over held-out
     rows of every source (two folds), and α is solved from "mean score of the target = Σ α_i mean score of
-    source i". That holds whatever the classifier is worth; if it is right, the covariance is the inverse of
-    the information matrix, as for maximum likelihood itself. How the edge of the simplex is dealt with:
+    source i". That holds for any classifier; if it is right, the covariance is the inverse of the
+    information matrix, as for maximum likelihood itself. The edge of the simplex:
     :mod:`mixtree.estimate.solve`.
 
-    ``classifier`` is any object with scikit-learn's ``fit`` and ``predict_proba`` (a copy is fitted per
-    fold), by default a multinomial logistic regression; it is given the functions x, y and x·y of
-    :func:`mixtree.estimate.match_moments`, of which there are at most ``moments``.
+    Parameters
+    ----------
+    sources
+        The K sources and the validation rows, which stand for the target.
+    classifier
+        Any object with scikit-learn's ``fit`` and ``predict_proba``; a copy is fitted per fold. By default a
+        multinomial logistic regression. Its columns are the functions x, y and x·y of
+        :func:`mixtree.estimate.match_moments`.
+    moments
+        The most of these functions; by default up to 120.
+    seed
+        Draws rows where a source has more than are used.
 
+    Returns
+    -------
+    Estimate
+        α̂ with its covariance and intervals.
+
+    Raises
+    ------
+    InputError
+        If the classifier has no ``fit`` or no ``predict_proba``.
+    TrainingError
+        If its probabilities are not finite, or not one column per source.
+
+    References
+    ----------
+    Saerens, Latinne, Decaestecker, Adjusting the Outputs of a Classifier to New a Priori Probabilities,
+    Neural Computation 2002.
+
+    Examples
+    --------
     >>> from mixtree.data.synthetic import synthetic
     >>> problem = synthetic(alpha=[0.7, 0.2, 0.1], validation=400, test=1)
     >>> maximum_likelihood(problem.sources).alpha.round(1)
@@ -47,7 +75,22 @@ def maximum_likelihood(
 
 
 def likely_prepared(ratios: Ratios, target: Rows, *, names: tuple[str, ...]) -> Estimate:
-    """The same with the sources' part done before: for many targets of one set of sources."""
+    """As :func:`maximum_likelihood`, with the sources' part done before: for many targets.
+
+    Parameters
+    ----------
+    ratios
+        The classifiers fitted to the sources.
+    target
+        Labelled rows of the target.
+    names
+        The sources' names, for notes.
+
+    Returns
+    -------
+    Estimate
+        α̂ with its covariance and intervals.
+    """
     share = share_of(target)
     table = ratios.prepared.table(target)
     of_target = [model(table) for model in ratios.models]
@@ -76,7 +119,31 @@ def likely_prepared(ratios: Ratios, target: Rows, *, names: tuple[str, ...]) -> 
 
 
 def em(ratios: Floats, share: Floats, *, tolerance: float = 1e-7, rounds: int = 1000) -> Mixture:
-    """argmax over the simplex of Σ share·log(ratios·α): each source's share of every row, averaged, again."""
+    """argmax over the simplex of Σ_n s_n log Σ_i α_i r_i(n), by expectation–maximisation.
+
+    Each round sets α_i to the average over rows of source i's share of the row, α_i r_i / Σ_j α_j r_j.
+
+    Parameters
+    ----------
+    ratios
+        Density ratios r, (rows, K).
+    share
+        Row weights s that sum to 1.
+    tolerance
+        Change of a weight at which the rounds stop.
+    rounds
+        The most rounds.
+
+    Returns
+    -------
+    Mixture
+        Weights (K,).
+
+    Examples
+    --------
+    >>> em(np.array([[3.0, 1.0], [3.0, 1.0], [0.5, 2.0]]), np.full(3, 1 / 3)).round(2)
+    array([0.72, 0.28])
+    """
     alpha = uniform_mixture(ratios.shape[1])
     for _ in range(rounds):
         gain = (share / (ratios @ alpha)) @ ratios
@@ -102,7 +169,11 @@ class Ratios:
         cap = max(_FEWEST, _ROWS // len(prepared.tables))
         tables = [table[:cap] for table in prepared.tables]
         shares = [share[:cap] / max(float(share[:cap].sum()), _SMALLEST) for share in prepared.shares]
-        whiten = _whitener(tables)
+        # A shift and a linear map that make the functions uncorrelated: a logistic fit then needs few rounds.
+        table = np.vstack(tables)
+        spread, vectors = scipy.linalg.eigh(np.cov(table.T, ddof=0).reshape(table.shape[1], -1))
+        used = spread >= 1e-6 * spread[-1]  # at least one, should all be constant
+        whiten = table.mean(axis=0), vectors[:, used] / np.sqrt(np.maximum(spread[used], 1e-12))
         values = [np.empty((len(table), len(tables))) for table in tables]
         models = []
         for fold in (0, 1):
@@ -140,8 +211,18 @@ class _Model:
         source = np.repeat(np.arange(len(tables)), sizes)
         weight = np.concatenate([share * len(share) / max(share.sum(), _SMALLEST) for share in shares])
         weighted = {} if np.ptp(weight) < 1e-9 else {"sample_weight": weight}
-        model = _fit(_logistic() if classifier is None else copy.deepcopy(classifier), x, source, weighted)
-        return cls(model, whiten, np.array(sizes) / sum(sizes))
+        if classifier is None:
+            from sklearn.linear_model import LogisticRegression
+
+            classifier = LogisticRegression(C=1.0, max_iter=100, tol=1e-3)
+        model = copy.deepcopy(classifier)
+        if not hasattr(model, "fit") or not hasattr(model, "predict_proba"):
+            raise InputError(f"a source classifier needs fit and predict_proba; got {type(model).__name__}")
+        with warnings.catch_warnings():
+            # Without convergence or column names it is less precise, but still calibrated.
+            warnings.simplefilter("ignore")
+            fitted = model.fit(x, source, **weighted)
+        return cls(fitted, whiten, np.array(sizes) / sum(sizes))
 
     def __call__(self, table: Floats) -> Floats:
         if self.classifier is None:
@@ -155,27 +236,3 @@ class _Model:
                 f" {(len(table), len(self.prior))}: one finite column per source"
             )
         return np.maximum(found, _SMALLEST) / self.prior
-
-
-def _fit(model: Any, x: Floats, source: Any, weighted: dict[str, Floats]) -> Any:
-    if not hasattr(model, "fit") or not hasattr(model, "predict_proba"):
-        raise InputError(f"a source classifier needs fit and predict_proba; got {type(model).__name__}")
-    with warnings.catch_warnings():
-        # One that has not converged, or misses column names, costs precision but is calibrated all the same.
-        warnings.simplefilter("ignore")
-        return model.fit(x, source, **weighted)
-
-
-def _logistic() -> Any:
-    from sklearn.linear_model import LogisticRegression
-
-    return LogisticRegression(C=1.0, max_iter=100, tol=1e-3)
-
-
-def _whitener(tables: list[Floats]) -> tuple[Floats, Floats]:
-    """Shift and linear map that make the functions uncorrelated: a logistic fit then needs few rounds."""
-    table = np.vstack(tables)
-    mean = table.mean(axis=0)
-    values, vectors = scipy.linalg.eigh(np.cov(table.T, ddof=0).reshape(table.shape[1], -1))
-    used = values >= 1e-6 * values[-1]  # at least one, should all be constant
-    return mean, vectors[:, used] / np.sqrt(np.maximum(values[used], 1e-12))

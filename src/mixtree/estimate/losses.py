@@ -25,19 +25,61 @@ def match_losses(
     """The mixture that explains the target losses of many models by their losses on the sources.
 
     F_te(w) = Σ α*_i F_i(w) holds for every model w if the target is in the hull, so each node of a tree gives
-    an equation. ``source_losses`` (nodes, K) should be of rows that the models were not trained on (training
-    losses are too small), and of many: ``source_rows`` says how many per source, else they are taken as
-    exact. ``target_losses`` is (nodes, rows), each model's loss on every target row; or (nodes,), means over
-    ``rows`` rows with their ``standard_errors``. The first is much better: the same rows judge all models, so
-    their errors go together, and only the rows tell how. Without them the intervals are for the worst case,
-    and wide. Nodes with a loss that is not finite (diverged models) are left out.
+    an equation. Nodes with a loss that is not finite (diverged models) are left out.
 
+    Parameters
+    ----------
+    source_losses
+        F_i(w), (nodes, K), on many rows that the models were not trained on: training losses are too small.
+    target_losses
+        F_te(w): (nodes, rows), every model's loss on every target row; or (nodes,), means over ``rows`` rows
+        with their ``standard_errors``. The first is much better: the same rows judge all models, so their
+        errors are correlated, and only losses by row tell how. Without them intervals are for the worst case.
+    standard_errors
+        Of mean target losses, (nodes,) or one number.
+    rows
+        How many rows the mean target losses are of; 0 if not known.
+    source_rows
+        How many rows each source's losses are means of; None takes them as exact.
+    names
+        The sources' names, for notes.
+
+    Returns
+    -------
+    Estimate
+        α̂ with its covariance and intervals.
+
+    Raises
+    ------
+    InputError
+        If shapes do not fit, or no node has finite losses.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> sources = np.array([[0.9, 0.3], [0.5, 0.6], [0.2, 0.8]])
     >>> match_losses(sources, sources @ [0.25, 0.75], standard_errors=[0.01] * 3).alpha.round(2)
     array([0.25, 0.75])
     """
-    means, target, errors = _checked(source_losses, target_losses, standard_errors)
+    try:
+        means, target = np.asarray(source_losses, np.float64), np.asarray(target_losses, np.float64)
+        errors = np.asarray(0.0 if standard_errors is None else standard_errors, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"match_losses: losses must be tables of numbers ({error})") from error
+    if means.ndim != 2 or 0 in means.shape:
+        raise InputError(f"match_losses: source losses must be (nodes, sources); got shape {means.shape}")
+    if target.ndim not in (1, 2) or len(target) != len(means):
+        raise InputError(
+            f"match_losses: target losses must be (nodes,) or (nodes, rows) with {len(means)} nodes;"
+            f" got shape {target.shape}"
+        )
+    if target.ndim == 2 and target.shape[1] < 2:
+        raise InputError(f"match_losses: at least 2 target rows are needed; got {target.shape[1]}")
+    if target.ndim == 1 and standard_errors is None:
+        raise InputError("match_losses: give the losses by row (nodes, rows), or means with standard_errors")
+    if errors.shape not in ((), (len(means),)) or np.any(errors < 0):
+        raise InputError(f"match_losses: standard errors must be {len(means)} numbers of at least 0")
+    errors = np.broadcast_to(errors, (len(means),))
     finite = np.isfinite(means).all(axis=1) & np.isfinite(target.reshape(len(target), -1)).all(axis=1)
     finite &= np.isfinite(errors)
     if not finite.any():
@@ -52,7 +94,12 @@ def match_losses(
     means, target, errors = means[finite], target[finite], errors[finite]
     if target.ndim == 2:
         n = target.shape[1]
-        solution = _by_rows(means, target, _sizes(source_rows, sources))
+        sizes = np.asarray(np.inf if source_rows is None else source_rows, np.float64)
+        if sizes.shape not in ((), (sources,)) or not np.all(sizes >= 1):
+            raise InputError(
+                f"match_losses: source_rows must be {sources} numbers of at least 1; got {source_rows!r}"
+            )
+        solution = _by_rows(means, target, np.broadcast_to(sizes, (sources,)))
     else:
         n = rows
         solution = _by_errors(means, target, errors)
@@ -61,14 +108,14 @@ def match_losses(
 
 
 def _by_rows(means: Floats, losses: Floats, sizes: Floats) -> Solution:
-    """Generalised least squares in a few combinations of the nodes, whose covariance so few rows can tell."""
+    """Generalised least squares in a few combinations of the nodes, whose covariance few rows can tell."""
     n = losses.shape[1]
     level = means.mean(axis=1)
     apart = means - level[:, None]
     gaps = losses - level[:, None]  # by row; their means are apart @ α
     telling, values, _ = np.linalg.svd(apart, full_matrices=False)
     telling = telling[:, values > 1e-9 * max(float(values[0]), 1e-300)]
-    # Combinations that say nothing of α but go along with the noise of those that do: they take noise out.
+    # Combinations without information on α that correlate with the noise of the others: they reduce it.
     centred = gaps - gaps.mean(axis=1, keepdims=True)
     rest, spread, _ = np.linalg.svd(centred - telling @ (telling.T @ centred), full_matrices=False)
     controls = min(n // 20, np.count_nonzero(spread > 1e-9 * max(float(np.abs(losses).max()), 1e-300)))
@@ -89,13 +136,13 @@ def _by_rows(means: Floats, losses: Floats, sizes: Floats) -> Solution:
 
 
 def _by_errors(means: Floats, target: Floats, errors: Floats) -> Solution:
-    """Weighted least squares; how the errors go together is not known, so they are taken to conspire."""
+    """Weighted least squares; the errors' correlation is not known, so the worst one is assumed."""
     level = means.mean(axis=1)
     apart = means - level[:, None]
     errors = np.maximum(errors, max(1e-3 * float(errors.max()), 1e-9 * float(np.abs(means).max()), 1e-300))
     gram, right = (apart.T / errors**2) @ apart, (apart.T / errors**2) @ (target - level)
     free, covariance = free_solution(gram, right)
-    moves = np.abs(covariance @ (apart.T / errors**2)) @ errors  # of each weight, if all errors pull one way
+    moves = np.abs(covariance @ (apart.T / errors**2)) @ errors  # of each weight, all errors in one direction
     wider = np.maximum(moves / np.sqrt(np.maximum(np.diag(covariance), 1e-300)), 1.0)
     return Solution(_pulled(gram, right), free, covariance * np.outer(wider, wider))
 
@@ -103,36 +150,3 @@ def _by_errors(means: Floats, target: Floats, errors: Floats) -> Solution:
 def _pulled(gram: Floats, right: Floats) -> Floats:
     # The same weak pull to uniform as when moments are matched.
     return on_simplex(gram + len(right) * np.eye(len(right)), right + 1.0)
-
-
-def _sizes(source_rows: ArrayLike | None, sources: int) -> Floats:
-    sizes = np.asarray(np.inf if source_rows is None else source_rows, np.float64)
-    if sizes.shape not in ((), (sources,)) or not np.all(sizes >= 1):
-        raise InputError(
-            f"match_losses: source_rows must be {sources} numbers of at least 1; got {source_rows!r}"
-        )
-    return np.broadcast_to(sizes, (sources,))
-
-
-def _checked(
-    source_losses: ArrayLike, target_losses: ArrayLike, standard_errors: ArrayLike | None
-) -> tuple[Floats, Floats, Floats]:
-    try:
-        means, target = np.asarray(source_losses, np.float64), np.asarray(target_losses, np.float64)
-        errors = np.asarray(0.0 if standard_errors is None else standard_errors, np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"match_losses: losses must be tables of numbers ({error})") from error
-    if means.ndim != 2 or 0 in means.shape:
-        raise InputError(f"match_losses: source losses must be (nodes, sources); got shape {means.shape}")
-    if target.ndim not in (1, 2) or len(target) != len(means):
-        raise InputError(
-            f"match_losses: target losses must be (nodes,) or (nodes, rows) with {len(means)} nodes;"
-            f" got shape {target.shape}"
-        )
-    if target.ndim == 2 and target.shape[1] < 2:
-        raise InputError(f"match_losses: at least 2 target rows are needed; got {target.shape[1]}")
-    if target.ndim == 1 and standard_errors is None:
-        raise InputError("match_losses: give the losses by row (nodes, rows), or means with standard_errors")
-    if errors.shape not in ((), (len(means),)) or np.any(errors < 0):
-        raise InputError(f"match_losses: standard errors must be {len(means)} numbers of at least 0")
-    return means, target, np.broadcast_to(errors, (len(means),))

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from mixtree.data.copies import weighed
-from mixtree.data.sources import Rows, Sources, as_csr
+from mixtree.data.sources import Rows, Sources
+from mixtree.data.sparse import as_csr, as_dense, is_sparse
 from mixtree.errors import InputError
 from mixtree.estimate.directions import find_all, plan
 from mixtree.estimate.rare import RareValues, fullness, single_valued
@@ -45,14 +46,40 @@ class Labels:
 
     @classmethod
     def fit(cls, rows: list[Rows], classes: int, rare: NDArray[np.int64]) -> Labels:
-        """Labels as the sources have them, each source counting the same; a rare one if there is no other."""
-        chosen = _classes_that_differ(rows, classes, rare)
+        """Labels as the sources have them, each source counting the same.
+
+        Parameters
+        ----------
+        rows
+            Of every source.
+        classes
+            How many there are; 0 in a regression.
+        rare
+            Classes that have no indicator of their own, unless there is no other.
+
+        Returns
+        -------
+        Labels
+            Indicators of all classes but the commonest and rare ones, of many classes those whose shares
+            differ most between the sources; or y and y².
+        """
+        chosen = np.empty(0, dtype=np.int64)
+        if classes:
+            by_source = np.stack([np.bincount(part.y, minlength=classes) / len(part) for part in rows])
+            mean = by_source.mean(axis=0)
+            others = np.argsort(-mean, kind="stable")[1:]
+            chosen = np.setdiff1d(others, rare)
+            if not len(chosen) and classes <= _CLASSES + 1:  # of few classes one is better than none
+                chosen = others[:1]
+            elif len(chosen) > _CLASSES:
+                differ = by_source.var(axis=0) / np.maximum(mean * (1.0 - mean), 1e-6) + 1e-6 * mean
+                chosen = np.sort(chosen[np.argsort(-differ[chosen], kind="stable")[:_CLASSES]])
         size = len(chosen) if classes else 2
         shares = np.concatenate([share_of(part) / len(rows) for part in rows])
         y = np.concatenate([part.y for part in rows])
         place = (0.0, 1.0)
         if not classes:
-            # The middle two thirds: the mean of a price hangs on a few rows.
+            # The middle two thirds: the mean of a price depends on a few rows.
             low, middle, high = np.quantile(y, [0.16, 0.5, 0.84])
             spread = (high - low) / 2 or float(np.std(y)) or 1.0
             place = (float(middle), float(spread))
@@ -98,7 +125,26 @@ class Basis:
         of_classes: Floats | None,
         layer: tuple[Floats, Floats] | None,
     ) -> tuple[Basis, list[Floats]]:
-        """Centre and spread as the sources have them, each source counting the same; and the rows' values."""
+        """Centre and spread as the sources have them, each source counting the same.
+
+        Parameters
+        ----------
+        rows
+            Of every source.
+        labels
+            Functions of y; None for x alone.
+        directions
+            Of x, (columns, a); None for every column on its own.
+        of_classes
+            What rare classes add to the directions, (classes, a).
+        layer
+            Weights (a, b) and offsets (b,) of a random layer of x; None for none.
+
+        Returns
+        -------
+        tuple
+            The basis, and its values on the rows of every source.
+        """
         raw = cls(labels, directions, of_classes, layer, np.zeros(1), np.ones(1))
         shares = np.concatenate([share_of(part) / len(rows) for part in rows])
         features = [raw._features(part) for part in rows]
@@ -127,7 +173,7 @@ class Basis:
     def _features(self, rows: Rows) -> Floats:
         x = rows.x
         if self.directions is None:
-            return np.asarray(x.toarray() if hasattr(x, "toarray") else x, dtype=np.float64)
+            return as_dense(x, np.float64)
         found = np.asarray(x @ self.directions, dtype=np.float64)
         return found if self.of_classes is None else found + self.of_classes[rows.y]
 
@@ -147,8 +193,8 @@ class Target:
 class Prepared:
     """The sources in terms of a basis: all that does not depend on the target's rows.
 
-    Rows are in random order. What is chosen or weighed by the one half of every source's rows is best looked
-    at on the other: it looks too good on its own.
+    Rows are in random order. What one half of every source's rows chooses or weighs is best looked at on the
+    other: on its own it looks too good.
     """
 
     basis: Basis
@@ -219,11 +265,11 @@ class Prepared:
             for name, size in zip(names, self.rare.rows.astype(int), strict=True)
             if size < THIN
         ]
-        told = [f"too few rows to rely on the intervals: {', '.join(thin)}"] if thin else []
+        notes = [f"too few rows to rely on the intervals: {', '.join(thin)}"] if thin else []
         if self.copies.any():
             where = [f"{name} ({count:,})" for name, count in zip(names, self.copies, strict=True) if count]
-            told.append(f"rows that repeat others of their source say nothing new: {', '.join(where)}")
-        return tuple(told)
+            notes.append(f"rows that repeat others of their source say nothing new: {', '.join(where)}")
+        return tuple(notes)
 
     def table(self, rows: Rows) -> Floats:
         """The functions' values on these rows."""
@@ -250,15 +296,35 @@ def prepare(
 ) -> Prepared:
     """Functions fitted to the sources, and their values there.
 
-    At most ``moments`` functions: unless told 120, more for many sources, fewer where a source is small. At
-    most ``rows`` rows of a source are used, unless told 5,000, 40,000 of all together, more where the target
-    has thousands of rows; the seed draws them. Where x has more columns than ``moments`` allows, or many that
-    are all but constant, a third of those rows choose directions of x and only the others are averaged:
-    directions look more telling on the rows that chose them than they are. Where x and y give fewer than 3
-    functions per source, a random layer tanh(xA + a) adds more.
+    Where x has more columns than ``moments`` allows, or many that are all but constant, a third of the rows
+    choose directions of x and only the others are averaged: directions look better on the rows that chose
+    them than they are. Where x and y give fewer than 3 functions per source, a random layer tanh(xA + a) adds
+    more. No function depends on a few rows: its mean would be off by more than its noise, as far as that can
+    be known, and a test would find it. Rare classes and rare values of x enter summed up.
 
-    No function hangs on a few rows: its mean would be off by more than its noise, as far as that can be
-    known, and a test would find it. Rare classes and rare values of x enter summed up.
+    Parameters
+    ----------
+    sources
+        The K sources; of the validation rows only their number is used.
+    joint
+        False takes functions of x alone.
+    moments
+        The most functions (q); by default 120, more for many sources, fewer where a source is small.
+    rows
+        The most rows of a source; by default 5,000, and 40,000 of all sources together, but more where the
+        target has thousands of rows.
+    seed
+        Draws rows, random sums and the random layer.
+
+    Returns
+    -------
+    Prepared
+        The functions and their values on the sources' rows.
+
+    Raises
+    ------
+    InputError
+        If ``moments`` is below 1, or there are more than 300 sources.
     """
     if moments is not None and moments < 1:
         raise InputError(f"moments must be at least 1; got {moments}")
@@ -284,8 +350,13 @@ def prepare(
     keep = max(1, (limit - of_y) // (1 + of_y))
     found = _reduced(parts, labels, rare, sources.classes, keep, least, rng)
     parts, columns = found.rows, sources.features if found.of_x is None else found.of_x.shape[1]
-    more = min(keep - columns, _too_few(columns, of_y, len(sources)))
-    basis, tables = Basis.fit(parts, labels, found.of_x, found.of_classes, _layer(columns, more, rng))
+    # With fewer than 3 functions per source a random layer of x makes them 4, as far as there is room.
+    have, layer = columns * (1 + of_y) + of_y, None
+    more = 0 if have >= 3 * len(sources) else -(-(4 * len(sources) - have) // (1 + of_y))
+    if (more := min(keep - columns, more)) > 0:
+        # Sums of standard deviation 1.5: well into the bend of tanh.
+        layer = rng.standard_normal((columns, more)) * 1.5 / np.sqrt(columns), rng.standard_normal(more)
+    basis, tables = Basis.fit(parts, labels, found.of_x, found.of_classes, layer)
     used = np.ones(tables[0].shape[1], dtype=np.bool_)
     used[single_valued(tables, tolerance=1e-9)] = False
     varies = bool(used.any())
@@ -318,11 +389,23 @@ def _reduced(
     few = np.concatenate([rare.columns, width + np.arange(len(summed))])
     if width <= count and not len(few):
         return _Reduced(None, None, rows)
-    tables, total = [_with_classes(part, summed) for part in rows], sum(map(len, rows))
+    tables, total = [part.x for part in rows], sum(map(len, rows))
+    if len(summed):  # one more column for each of these classes
+        for number, part in enumerate(rows):
+            flags = (part.y[:, None] == summed).astype(np.float64)
+            tables[number] = (
+                sparse.hstack([as_csr(part.x), sparse.csr_array(flags)], format="csr")
+                if is_sparse(part.x)
+                else np.hstack([part.x, flags])
+            )
     full, sizes = fullness(tables, few)
     of_y = 0 if labels is None else len(labels)
     planned = plan(full, few, rows=total, sources=len(rows), of_y=of_y, count=count, least=least)
-    first, averaged = _split(rows) if planned.looks else (rows, rows)
+    first, averaged = rows, rows
+    if planned.looks:  # a third of every source's rows, and the others; a source of one row has to be both
+        cuts = [max(1, len(part) // 3) for part in rows]
+        first = [_sliced(part, slice(cut)) for part, cut in zip(rows, cuts, strict=True)]
+        averaged = [_sliced(part, slice(cut % len(part), None)) for part, cut in zip(rows, cuts, strict=True)]
     tables = [table[: len(part)] for table, part in zip(tables, first, strict=True)]
     values = [np.ones((len(part), 1)) if labels is None else labels(part.y) for part in first]
     found = find_all(planned, tables, values, sizes, least * sum(map(len, first)) / total, rng)
@@ -333,23 +416,13 @@ def _reduced(
     return _Reduced(found[:width], of_classes, averaged)
 
 
-def _with_classes(rows: Rows, classes: NDArray[np.int64]) -> Any:
-    """x, and beside it a column for each of these classes."""
-    if not len(classes):
-        return rows.x
-    flags = (rows.y[:, None] == classes).astype(np.float64)
-    if hasattr(rows.x, "tocsr"):
-        return sparse.hstack([as_csr(rows.x), sparse.csr_array(flags)], format="csr")
-    return np.hstack([rows.x, flags])
-
-
 def _flat(rows: Rows) -> Rows:
-    """The rows of a table; of images, which have more than one dimension, every number is a column."""
+    """Rows as a table: of images, which have more dimensions, every number is a column."""
     return rows if len(rows.x.shape) == 2 else Rows(rows.x.reshape(len(rows), -1), rows.y, rows.weight)
 
 
 def _drawn(sources: Sources, most: int, rng: np.random.Generator, *, quick: bool) -> list[Rows]:
-    """At most so many rows of every source, in random order; quick: not by way of all of them."""
+    """At most so many rows of every source, in random order; ``quick`` does not permute all of them."""
     return [
         part.take(
             rng.choice(len(part), most, replace=False)
@@ -360,37 +433,15 @@ def _drawn(sources: Sources, most: int, rng: np.random.Generator, *, quick: bool
     ]
 
 
-def _split(rows: list[Rows]) -> tuple[list[Rows], list[Rows]]:
-    """A third of every source's rows, and the others; a source of one row has to be both."""
-    cuts = [max(1, len(part) // 3) for part in rows]
-    first = [_sliced(part, slice(cut)) for part, cut in zip(rows, cuts, strict=True)]
-    others = [_sliced(part, slice(cut % len(part), None)) for part, cut in zip(rows, cuts, strict=True)]
-    return first, others
-
-
 def _sliced(rows: Rows, some: slice) -> Rows:
     return Rows(rows.x[some], rows.y[some], None if rows.weight is None else rows.weight[some])
 
 
 def _limit(sizes: list[int]) -> int:
-    # Of a small source's many means too many are off; but K sources are told apart by K means at the least.
+    # Too many means of a small source are off; but telling K sources apart takes at least K means.
     most = max(_MOMENTS, 3 * len(sizes))
     wanted = max(min(most, sum(sizes) // 20, min(sizes) // 3), 2 * len(sizes) + 10)
     return min(wanted, int(np.sqrt(_CELLS / len(sizes))))
-
-
-def _too_few(columns: int, of_y: int, sources: int) -> int:
-    """How many more functions of x it takes for all functions together to outnumber the sources clearly."""
-    have = columns * (1 + of_y) + of_y
-    return 0 if have >= 3 * sources else -(-(4 * sources - have) // (1 + of_y))
-
-
-def _layer(columns: int, count: int, rng: np.random.Generator) -> tuple[Floats, Floats] | None:
-    if count <= 0:
-        return None
-    # Sums of standard deviation 1.5: well into the bend of tanh.
-    weights = rng.standard_normal((columns, count)) * 1.5 / np.sqrt(columns)
-    return weights, rng.standard_normal(count)
 
 
 def share_of(rows: Rows) -> Floats:
@@ -411,19 +462,3 @@ def _centre(table: Floats, shares: Floats) -> tuple[Floats, Floats]:
     mean = shares @ table
     deviation = np.sqrt(shares @ (table - mean) ** 2)
     return mean, np.where(deviation > 1e-12 * (1.0 + np.abs(mean)), deviation, 1.0)
-
-
-def _classes_that_differ(rows: list[Rows], classes: int, rare: NDArray[np.int64]) -> NDArray[np.int64]:
-    """All classes but the commonest and rare ones; of many the few whose shares differ most by source."""
-    if not classes:
-        return np.empty(0, dtype=np.int64)
-    shares = np.stack([np.bincount(part.y, minlength=classes) / len(part) for part in rows])
-    mean = shares.mean(axis=0)
-    others = np.argsort(-mean, kind="stable")[1:]
-    common = np.setdiff1d(others, rare)
-    if not len(common) and classes <= _CLASSES + 1:  # of few classes one is better than none
-        return others[:1]
-    if len(common) <= _CLASSES:
-        return common
-    differ = shares.var(axis=0) / np.maximum(mean * (1.0 - mean), 1e-6) + 1e-6 * mean
-    return np.sort(common[np.argsort(-differ[common], kind="stable")[:_CLASSES]])

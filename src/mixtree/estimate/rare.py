@@ -12,7 +12,8 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.special import bdtrc, gammaln
 
-from mixtree.data.sources import Rows, as_csr
+from mixtree.data.sources import Rows
+from mixtree.data.sparse import as_csr, as_dense, is_sparse
 from mixtree.simplex import Mixture
 
 _FIRST, _SAMPLE, _BLOCK = 64, 1_000, 8_192  # rows looked at: most columns vary within a few
@@ -39,7 +40,22 @@ class RareValues:
 
     @classmethod
     def fit(cls, rows: list[Rows], classes: int, *, most: int = _RARE) -> RareValues:
-        """What these rows of the sources never show, or at most so many of them."""
+        """What at most ``most`` of the sources' rows have, or none.
+
+        Parameters
+        ----------
+        rows
+            Of every source.
+        classes
+            How many there are; 0 in a regression.
+        most
+            Rows of all sources together that a rare class or value may have.
+
+        Returns
+        -------
+        RareValues
+            The rare classes and values, and how many rows of each source have them.
+        """
         labels = np.concatenate([part.y for part in rows]) if classes else np.empty(0, dtype=np.int64)
         place = np.full(classes, -1)
         place[labels] = np.arange(len(labels))
@@ -48,7 +64,7 @@ class RareValues:
             counts[:, number] = np.bincount(part.y, minlength=classes)
         few = np.flatnonzero(counts.sum(axis=1) <= most)
         tables = [part.x for part in rows]
-        thin = any(hasattr(table, "tocsr") for table in tables)
+        thin = any(map(is_sparse, tables))
         columns, usual, each, where = (_rare_sparse if thin else _rare_dense)(tables, most)
         return cls(
             few,
@@ -73,28 +89,38 @@ class RareValues:
     def in_target(self, target: Rows, alpha: Mixture) -> tuple[int, float]:
         """How many of the target's rows have a class or a value that no source has, and how likely that is.
 
-        That is the chance that as much is the target's alone, if the sources' rows were as likely to have it.
-        Among thousands of rare values some are the target's alone by accident: what few rows of all have, the
-        sources' and the target's together, is compared with what is only in the target. And what the sources
-        rarely have may be common in the target.
+        The second is the chance that as much is only in the target, if the sources' rows were as likely to
+        have it. Among thousands of rare values some are only in the target by accident: what few rows of all
+        have, the sources' and the target's together, is compared with what is only in the target. And what
+        the sources rarely have may be common in the target.
         """
-        rows, values = self._had_by(target)
+        rows, values = np.nonzero(np.asarray(target.y)[:, None] == self.classes)
+        x = target.x[:, self.columns]
+        if is_sparse(x):  # dense only where columns are mostly something else than 0
+            full = np.flatnonzero(self.usual)
+            there = (as_csr(x) != 0).nonzero()
+            thin = self.usual[there[1]] == 0.0
+            odd = _differs(as_dense(x[:, full], np.float64), self.usual[full]).nonzero()
+            row, column = np.append(there[0][thin], odd[0]), np.append(there[1][thin], full[odd[1]])
+        else:
+            row, column = _differs(as_dense(x, np.float64), self.usual).nonzero()
+        rows, values = np.append(rows, row), np.append(values, len(self.classes) + column)
         times, n, seen = np.bincount(values, minlength=len(self.each)), len(target), self.seen
         others = 1.0 / float(alpha**2 @ (1.0 / self.rows))
         strange = seen[values] == 0
         rows, values = rows[strange], values[strange]
         once = times[values] == 1
-        chances = [self._more(times, n)]
+        chances = [self._more_often(times, n)]
         if once.any():
             chances.append(self._once(len(np.unique(rows[once])), times, alpha, n, others))
         if not once.all():
             chances += self._shared(rows[~once], values[~once], times, n, others).tolist()
         return len(np.unique(rows)), min(1.0, len(chances) * min(chances))
 
-    def _more(self, times: Index, n: int) -> float:
-        """Whether the target has one of them more often than the source that has it most often.
+    def _more_often(self, times: Index, n: int) -> float:
+        """Chance that the target has one of them so much more often than the source that has it most often.
 
-        As often as that one a mixture has it at the most, whatever its weights.
+        No mixture has it more often than that source.
         """
         shares = self.each / self.rows
         most = shares.argmax(axis=1)
@@ -107,7 +133,7 @@ class RareValues:
         return min(1.0, len(self.each) * float(chances.min()))
 
     def _once(self, strange: int, times: Index, alpha: Mixture, n: int, others: float) -> float:
-        """Of the rows with a value that no other row has: how many are the target's."""
+        """Chance that so many of the rows with a value that no other row has are the target's."""
         rows = np.unique(self.where[(self.seen == 1) & (times == 0)])
         ends = np.cumsum(self.rows)
         each = np.bincount(np.searchsorted(ends, rows, side="right"), minlength=len(ends))
@@ -116,8 +142,21 @@ class RareValues:
         return float(at_least(np.array([strange]), np.array([total]), np.array([strange + theirs]), n)[0])
 
     def _shared(self, rows: Index, values: Index, times: Index, n: int, others: float) -> NDArray[np.float64]:
-        """Of the values that two rows have, three rows …: how many have them in the target alone."""
-        often, groups = _groups(rows, values, times[values])
+        """Chances that so many of the values that two rows have, three rows …, are only in the target.
+
+        Values that share rows count as one: a few odd rows may have many rare values in common.
+        """
+        # Rows as numbered per count of rows: only values of equally many rows are put together.
+        row = np.unique(rows + times[values] * (int(rows.max()) + 1), return_inverse=True)[1]
+        first, value = np.unique(values, return_index=True, return_inverse=True)[1:]
+        group: Index = np.arange(len(first))
+        count = int(row.max()) + 1
+        if count < len(row):  # some rows have two of the values
+            size = count + len(first)
+            graph = sparse.coo_array((np.ones(len(row)), (row, count + value)), shape=(size, size))
+            group = connected_components(graph, directed=False)[1][count:].astype(np.int64)
+        one_of_each = np.unique(group, return_index=True)[1]
+        often, groups = np.unique(times[values][first][one_of_each], return_counts=True)
         alone = np.bincount(times[np.unique(values)], minlength=self.most + 1)
         all_rows = np.bincount(self.seen + times, minlength=self.most + 1)
         also = np.full(len(often), self.features)
@@ -127,27 +166,34 @@ class RareValues:
         chances = np.exp(chosen - gammaln(others + n + 1.0) + gammaln(others + n - often + 1.0))
         return np.asarray(bdtrc(groups - 1, groups + also, chances))
 
-    def _had_by(self, target: Rows) -> tuple[Index, Index]:
-        """Which rows of the target have which of the rare classes and values, as pairs of their places."""
-        rows, classes = np.nonzero(np.asarray(target.y)[:, None] == self.classes)
-        x = target.x[:, self.columns]
-        if hasattr(x, "tocsr"):  # dense only where columns are mostly something else than 0
-            often = np.flatnonzero(self.usual)
-            there = (as_csr(x) != 0).nonzero()
-            thin = self.usual[there[1]] == 0.0
-            full = _differs(_dense(x[:, often]), self.usual[often]).nonzero()
-            more = np.concatenate([there[0][thin], full[0]])
-            values = np.concatenate([there[1][thin], often[full[1]]])
-        else:
-            more, values = _differs(_dense(x), self.usual).nonzero()
-        return np.concatenate([rows, more]), np.concatenate([classes, len(self.classes) + values])
-
 
 def at_least(count: Index, total: Index, marked: Index, drawn: int) -> NDArray[np.float64]:
-    """Chances that of so many rows, drawn without replacement, at least ``count`` are marked: hypergeometric.
+    """Chances that of rows drawn without replacement at least ``count`` are marked: P(X ≥ count).
 
-    As ``scipy.stats`` has it, which takes longer to load than a verdict takes. The terms are added up away
-    from the likeliest number, where they fall quickly: of what is below it, those of fewer marked rows.
+    X is hypergeometric, P(X = k) = C(M, k) C(N − M, n − k) / C(N, n). ``scipy.stats`` has it too, but takes
+    longer to load than a verdict takes. Terms are added up away from the likeliest number, where they fall
+    quickly: below it, those of fewer marked rows.
+
+    Parameters
+    ----------
+    count
+        Marked rows that were drawn, or more.
+    total
+        N, all rows.
+    marked
+        M, marked rows among them.
+    drawn
+        n, rows drawn.
+
+    Returns
+    -------
+    array
+        A chance for each ``count``.
+
+    Examples
+    --------
+    >>> at_least(np.array([1]), np.array([4]), np.array([1]), 2)
+    array([0.5])
     """
     others = total - marked - drawn
     more = count * (total + 2.0) > (drawn + 1.0) * (marked + 1.0)
@@ -170,23 +216,6 @@ def at_least(count: Index, total: Index, marked: Index, drawn: int) -> NDArray[n
 def _log_ways(n: Any, k: Any) -> Any:
     """Logarithm of the number of ways to choose k of n; −∞ where there is none."""
     return gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
-
-
-def _groups(rows: Index, values: Index, times: Index) -> tuple[Index, Index]:
-    """Of values that are in two rows, in three …: these numbers, and how many events the values are.
-
-    Values that share rows are one: a few odd rows may have many rare values in common.
-    """
-    row = np.unique(rows + times * (int(rows.max()) + 1), return_inverse=True)[1]
-    first, value = np.unique(values, return_index=True, return_inverse=True)[1:]
-    often: Index = times[first]
-    group: Index = np.arange(len(first))
-    count = int(row.max()) + 1
-    if count < len(row):  # some rows have two of the values
-        size = count + len(first)
-        graph = sparse.coo_array((np.ones(len(row)), (row, count + value)), shape=(size, size))
-        group = connected_components(graph, directed=False)[1][count:].astype(np.int64)
-    return np.unique(often[np.unique(group, return_index=True)[1]], return_counts=True)
 
 
 def _differs(table: NDArray[Any], usual: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -225,7 +254,7 @@ def _rare_dense(tables: list[Any], most: int) -> tuple[Index, NDArray[np.float64
 
 
 def _rare_sparse(tables: list[Any], most: int) -> tuple[Index, NDArray[np.float64], Index, Index]:
-    """The same of sparse tables: of columns that are mostly 0, and of full ones, as they are when dense."""
+    """As ``_rare_dense`` of sparse tables: columns that are mostly 0 by their entries, full ones as dense."""
     tables = [as_csr(table) for table in tables]
     width, total = tables[0].shape[1], sum(table.shape[0] for table in tables)
     each = np.zeros((width, len(tables)), dtype=np.int64)
@@ -240,8 +269,8 @@ def _rare_sparse(tables: list[Any], most: int) -> tuple[Index, NDArray[np.float6
         start += table.shape[0]
     full = np.flatnonzero(2 * seen > total)
     if len(full):
-        rare, *told = _rare_dense([_dense(table[:, full]) for table in tables], most)
-        usual[full[rare]], each[full[rare]], where[full[rare]] = told
+        rare, *found = _rare_dense([as_dense(table[:, full], np.float64) for table in tables], most)
+        usual[full[rare]], each[full[rare]], where[full[rare]] = found
         seen[full[rare]] = each[full[rare]].sum(axis=1)
     columns = np.flatnonzero(seen <= most)
     return columns, usual[columns], each[columns], where[columns]
@@ -262,7 +291,7 @@ def fullness(tables: list[Any], rare: Index) -> tuple[Index, NDArray[np.float64]
 
 
 def _fullness(tables: list[Any]) -> tuple[Index, NDArray[np.float64]]:
-    if not any(hasattr(table, "tocsr") for table in tables):
+    if not any(map(is_sparse, tables)):
         usual = _usual(tables)
         full, square = np.zeros(len(usual), dtype=np.int64), np.zeros(len(usual))
         for table in tables:
@@ -277,7 +306,7 @@ def _fullness(tables: list[Any]) -> tuple[Index, NDArray[np.float64]]:
         square += np.bincount(table.indices, weights=np.square(table.data, dtype=np.float64), minlength=width)
     size = np.sqrt(square / np.maximum(full, 1))
     if len(often := np.flatnonzero(2 * full > total)):
-        full[often], size[often] = _fullness([_dense(table[:, often]) for table in found])
+        full[often], size[often] = _fullness([as_dense(table[:, often], np.float64) for table in found])
     return full, size
 
 
@@ -290,7 +319,3 @@ def single_valued(tables: list[NDArray[Any]], *, tolerance: float = 0.0) -> Inde
             gaps = np.abs(table[:most, columns] - first[columns])
             columns = columns[(gaps <= tolerance).all(axis=0)]
     return columns
-
-
-def _dense(x: Any) -> NDArray[np.float64]:
-    return np.asarray(x.toarray() if hasattr(x, "toarray") else x, dtype=np.float64)

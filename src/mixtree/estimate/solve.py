@@ -44,10 +44,22 @@ _ROUNDS = 3  # of weighing the equations at α, then solving for α
 class Estimate:
     """An estimated mixture and how sure it is.
 
-    ``alpha`` lies on the simplex; ``low`` and ``high`` are 95 % intervals of each source's weight, right if
-    the target is in the sources' hull. ``free`` is the solution before it was held to α ≥ 0 and
-    ``covariance`` (K × K) is its covariance: entries in the tens say that nothing is known.
-    ``n`` counts the target's rows. ``notes`` says in words what a reader should know.
+    Attributes
+    ----------
+    alpha
+        α̂, on the simplex, (K,).
+    covariance
+        Of ``free``, (K, K): entries in the tens mean that nothing is known.
+    low, high
+        95 % intervals of each weight, right if the target is in the sources' hull.
+    method
+        The name of the method.
+    n
+        The target's rows.
+    notes
+        What a reader should know, in words.
+    free
+        The solution held to Σα = 1 but not to α ≥ 0.
     """
 
     alpha: Mixture
@@ -87,14 +99,22 @@ class Estimate:
 class Summary:
     """Means of q functions on K sources, and how far they scatter.
 
-    ``covariances`` (K, q, q) are those of single rows; ``sizes`` count the rows behind the means. Of few rows
-    they are mostly ``pooled``, that of the rows of all sources around their own means.
+    Attributes
+    ----------
+    means
+        (q, K).
+    covariances
+        Of single rows, (K, q, q); for a source of few rows mostly ``pooled``.
+    sizes
+        Rows behind the means, (K,).
+    pooled
+        Covariance of the rows of all sources around their own means, (q, q).
     """
 
-    means: Floats  # (q, K)
+    means: Floats
     covariances: Floats
     sizes: Floats
-    pooled: Floats  # (q, q)
+    pooled: Floats
 
     def equations(self, target: Floats, share: Floats) -> Equations:
         """With the functions' values on the target (rows × q) and its row weights, which sum to 1."""
@@ -102,9 +122,21 @@ class Summary:
         return Equations(self.means, self.covariances, self.sizes, self.pooled, share @ target, rows)
 
     def part(self, source: int, combine: Floats, borrowed: Floats) -> Part:
-        """A source's in terms of combinations (q, c) of the functions, without its rows.
+        """One source in terms of combinations of the functions, without a look at its rows.
 
-        ``borrowed`` is the pooled covariance in those terms, which is taken out again.
+        Parameters
+        ----------
+        source
+            Its number.
+        combine
+            The combinations, (q, c).
+        borrowed
+            The pooled covariance of the combinations, (c, c), which is taken out again.
+
+        Returns
+        -------
+        Part
+            Mean, covariance and size of the source.
         """
         q, size = len(self.means), float(self.sizes[source])
         scatter = combine.T @ self.covariances[source] @ combine
@@ -115,7 +147,7 @@ class Summary:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Equations(Summary):
-    """The same with the means of the target, of ``n`` rows."""
+    """A summary of the sources with the means of the target, of ``n`` rows."""
 
     target: Floats  # (q,)
     n: float
@@ -143,7 +175,7 @@ class Solution:
     covariance: Floats
 
 
-# numpy and scipy look longer at what they are given than they compute with it, for matrices of ten rows.
+# LAPACK is called directly: for matrices of ten rows the checks of numpy and scipy take longer than the work.
 
 
 def inverse(matrix: Floats) -> Floats:
@@ -224,14 +256,22 @@ def summarise(parts: Sequence[Part]) -> Summary:
 def solve(equations: Equations) -> Solution:
     """Generalised least squares on the simplex, weighed by the noise that α itself implies."""
     sources = len(equations.sizes)
-    alpha = uniform_mixture(sources)
+    plane, alpha = _tangent(sources), uniform_mixture(sources)
     for _ in range(_ROUNDS):
         weight = inverse(equations.noise(equations.around(alpha)))
         gram = equations.means.T @ weight @ equations.means
         right = equations.means.T @ weight @ equations.target
         # The sources' own sampling noise makes them look further apart than they are, by this much.
         apart = equations.covariances.reshape(sources, -1) @ weight.ravel() / equations.sizes
-        gram = gram - _share_of(gram, apart) * np.diag(apart)
+        # Only so much of it is taken off that the equations still tell the sources apart: half the smallest
+        # eigenvalue of gram relative to the correction, along the plane Σα = 1.
+        taken = (plane.T * apart) @ plane
+        total, share = float(taken.trace()), 0.0
+        if plane.size and total > 0.0:
+            taken.ravel()[:: len(taken) + 1] += 1e-12 * total
+            values, _, problem = lapack.dsygv(plane.T @ gram @ plane, taken, jobz="N")
+            share = 0.0 if problem else min(max(0.5 * float(values[0]), 0.0), 1.0)
+        gram = gram - share * np.diag(apart)
         # A weak pull to uniform, as of a prior with standard deviation 1/√K, for what the rows do not say.
         alpha = on_simplex(gram + sources * np.eye(sources), right + 1.0)
     free, covariance = free_solution(gram, right)
@@ -289,22 +329,38 @@ def nearest_in_hull(corners: Floats, point: Floats) -> Mixture:
 def intervals(free: Floats, deviation: Floats, n: int) -> tuple[Floats, Floats]:
     """95 % intervals on [0, 1] of weights whose free estimates are normal: a likelihood ratio, never empty.
 
-    All a in [0, 1] with (free − a)² − (free − nearest)² ≤ t²·deviation², ``nearest`` being free in [0, 1].
-    The deviation follows from an α that n rows have estimated: t is Student's.
+    All a in [0, 1] with (free − a)² − (free − nearest)² ≤ t²·deviation², ``nearest`` being the number in
+    [0, 1] that is nearest to free. The deviation follows from an α that n rows have estimated: t is
+    Student's, 5 % wider for means that are not quite normal.
+
+    Parameters
+    ----------
+    free
+        Estimates that may lie outside [0, 1].
+    deviation
+        Their standard deviations.
+    n
+        The target's rows; 0 if not known.
+
+    Returns
+    -------
+    tuple
+        Lower ends, upper ends.
+
+    Examples
+    --------
+    >>> low, high = intervals(np.array([0.3, -0.1]), np.array([0.05, 0.05]), n=1000)
+    >>> low.round(2), high.round(2)
+    (array([0.2, 0. ]), array([0.4 , 0.04]))
     """
-    reach = np.sqrt((_reach(n) * deviation) ** 2 + (free - np.clip(free, 0.0, 1.0)) ** 2)
+    student = _WIDER * float(stdtrit(_freedom(n), 0.5 + LEVEL / 2.0))
+    reach = np.sqrt((student * deviation) ** 2 + (free - np.clip(free, 0.0, 1.0)) ** 2)
     return np.clip(free - reach, 0.0, 1.0), np.clip(free + reach, 0.0, 1.0)
 
 
 def _freedom(n: int) -> float:
-    """Degrees of freedom of a scale that n rows have told; as good as known if their number is not (0)."""
+    """Degrees of freedom of a scale estimated from n rows; an unknown n (0) takes the scale as known."""
     return max(n - 1.0, 1.0) if n else 1e9
-
-
-@cache
-def _reach(n: int) -> float:
-    """Standard deviations to either side of an estimate from n rows."""
-    return _WIDER * float(stdtrit(_freedom(n), 0.5 + LEVEL / 2.0))
 
 
 def as_estimate(
@@ -315,7 +371,26 @@ def as_estimate(
     names: tuple[str, ...],
     notes: tuple[str, ...] = (),
 ) -> Estimate:
-    """The solution with its intervals, and with words where it says little."""
+    """A solution with its intervals, and with notes where it says little.
+
+    Parameters
+    ----------
+    solution
+        α on the simplex, and free with its covariance.
+    method
+        The method's name.
+    n
+        The target's rows; 0 if not known.
+    names
+        The sources' names.
+    notes
+        Notes that come first.
+
+    Returns
+    -------
+    Estimate
+        With 95 % intervals that contain ``solution.alpha``.
+    """
     alpha, free, covariance = solution.alpha, solution.free, solution.covariance
     low, high = intervals(free, np.sqrt(np.maximum(np.diag(covariance), 0.0)), n)
     # All weights together may want a value that one weight alone would not: keep it inside its interval.
@@ -335,16 +410,3 @@ def _tangent(sources: int) -> Floats:
     corners = np.hstack([np.ones((sources, 1)), np.eye(sources)[:, : sources - 1]])
     basis: Floats = np.linalg.qr(corners)[0][:, 1:]
     return basis
-
-
-def _share_of(gram: Floats, apart: Floats) -> float:
-    """How much of the correction may be taken off with the equations still telling the sources apart."""
-    plane = _tangent(len(apart))
-    taken = (plane.T * apart) @ plane
-    total = float(taken.trace())
-    if not plane.size or not total > 0.0:
-        return 0.0
-    taken.ravel()[:: len(taken) + 1] += 1e-12 * total
-    # The smallest eigenvalue of gram beside taken, along that plane.
-    values, _, problem = lapack.dsygv(plane.T @ gram @ plane, taken, jobz="N")
-    return 0.0 if problem else min(max(0.5 * float(values[0]), 0.0), 1.0)

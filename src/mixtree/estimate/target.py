@@ -11,7 +11,7 @@ from mixtree.estimate.matching import Matching, match_prepared
 from mixtree.estimate.moments import MOST_SOURCES, prepare
 from mixtree.estimate.solve import Estimate
 
-# They may not take long beside a study: fewer rows than their own defaults lengthen an interval by a few
+# A study should not wait for them: fewer rows than their own defaults lengthen an interval by a few
 # hundredths. Fewer moments took half the time, and called a third of the targets outside inside.
 ROWS = 1_500
 """Of a source, and of a target whose moments are not known yet, at the most."""
@@ -31,14 +31,34 @@ def about_target(
 ) -> tuple[HullTest, Estimate | None]:
     """The hull test and the estimate of α* as a fit makes them: of few rows and repetitions.
 
-    What a policy has found out about the same sources (``matching``) is not computed again. At most ``rows``
-    of a source are looked at, unless told three times the target's, 800 to 1,500. Without a look outside the
-    test only rejects at its level, or it does not.
+    Parameters
+    ----------
+    sources
+        The sources and the validation rows, which stand for the target.
+    seed
+        Draws rows and the test's repetitions.
+    matching
+        What a policy has computed about the same sources; it is not computed again.
+    rows
+        Rows of a source at the most; by default three times the target's, but 800 to 1,500.
+    level
+        Of the hull test.
+    look_outside
+        False computes no power: the test rejects at its level, or leaves the question open.
+
+    Returns
+    -------
+    tuple
+        The hull test; the estimate of α*, or None for a single source or more than 300.
     """
     target = sources.validation
     if len(sources) > MOST_SOURCES:
-        return _untested(len(target)), None
-    # Beside the target's few rows more of a source's add nothing.
+        words = (
+            f"With more than {MOST_SOURCES} sources it is not tested whether a mixture of them serves the "
+            "target."
+        )
+        return HullTest(np.nan, None, np.nan, 0, 0, None, words, len(target), None), None
+    # With few target rows, more of a source's rows add nothing.
     most = rows or int(np.clip(3 * len(target), _FEWEST, ROWS))
     moments = None if matching is None else matching.prepared
     if moments is None:
@@ -63,10 +83,3 @@ def about_target(
         rows=most,
     )
     return hull, estimate
-
-
-def _untested(rows: int) -> HullTest:
-    words = (
-        f"With more than {MOST_SOURCES} sources it is not tested whether a mixture of them serves the target."
-    )
-    return HullTest(np.nan, None, np.nan, 0, 0, None, words, rows, None)

@@ -40,8 +40,21 @@ class Weight:
 class MixtureUncertainty:
     """The returned mixture and what the target's rows say about every weight.
 
-    ``flat`` gives for every source the least and the largest weight among the mixtures that do as well as the
-    best, within a standard error (``as_good`` counts them, not their models); None if one model was tried.
+    Attributes
+    ----------
+    weights
+        By source, with 95 % intervals.
+    flat
+        For every source the least and the largest weight among the mixtures that do as well as the best,
+        within a standard error; None if one model was tried.
+    as_good
+        How many mixtures (not models) do as well as the best.
+    interchangeable
+        Groups of sources of which only the sum of weights is known.
+    adding_nothing
+        Sources whose weight in the target is surely below 0.05.
+    notes
+        The same in words.
     """
 
     weights: dict[str, Weight]
@@ -61,16 +74,50 @@ def mixture_uncertainty(
     standard_errors: Sequence[float] = (),
     explained: bool | None = True,
 ) -> MixtureUncertainty:
-    """The uncertainty of the returned weights (by source) from an estimate of α* and a tree's values.
+    """The uncertainty of the returned weights from an estimate of α* and a tree's values.
 
-    ``tried``, ``values`` (smaller is better) and ``standard_errors`` are those of the evaluated nodes.
-    ``explained`` is whether a mixture explains the target by the hull test, None where it cannot tell.
-    Weights beyond the estimate's sources (the target's own rows) have no interval but their own value.
+    Parameters
+    ----------
+    weights
+        The returned mixture, by source. Weights beyond the estimate's sources (the target's own rows) have no
+        interval but their own value.
+    estimate
+        α̂ with its intervals; None if there is none.
+    tried, values, standard_errors
+        Mixtures of the evaluated nodes, their objective values (smaller is better) and how sure those are.
+    explained
+        Whether a mixture explains the target by the hull test; None where it cannot tell.
+
+    Returns
+    -------
+    MixtureUncertainty
+        Intervals, flatness, interchangeable sources and notes.
+
+    Raises
+    ------
+    InputError
+        If there is no source, or not one value and standard error per mixture.
     """
     names = tuple(weights)
     if not names:
         raise InputError("a mixture needs at least one source")
-    flat, as_good = _flatness(names, tried, values, standard_errors)
+    if len(tried) != len(values) or len(values) != len(standard_errors):
+        raise InputError(
+            f"{len(tried)} mixtures, {len(values)} values and {len(standard_errors)} standard errors: "
+            "give one of each per node"
+        )
+    finite = [place for place, value in enumerate(values) if isfinite(value)]
+    flat, as_good = None, len(finite)
+    if len(finite) > 1:
+        best = min(finite, key=lambda place: values[place])
+        margin = standard_errors[best] if isfinite(standard_errors[best]) else 0.0
+        close = np.array(
+            [tried[place][: len(names)] for place in finite if values[place] <= values[best] + margin]
+        )
+        as_good = len({mixture.tobytes() for mixture in close})
+        if close.shape[1] == len(names):
+            ranges = zip(close.min(axis=0).tolist(), close.max(axis=0).tolist(), strict=True)
+            flat = dict(zip(names, ranges, strict=True))
     low = dict.fromkeys(names, 0.0)
     high = dict.fromkeys(names, 1.0)
     known: tuple[str, ...] = ()
@@ -123,30 +170,6 @@ def _sum_of(group: Sequence[str], known: Sequence[str], estimate: Estimate) -> t
     deviation = np.sqrt(np.maximum(inside @ estimate.covariance @ inside, 0.0))
     low, high = intervals(np.atleast_1d(inside @ estimate.free), np.atleast_1d(deviation), estimate.n)
     return float(low[0]), float(high[0])
-
-
-def _flatness(
-    names: tuple[str, ...], tried: Sequence[Mixture], values: Sequence[float], errors: Sequence[float]
-) -> tuple[dict[str, tuple[float, float]] | None, int]:
-    finite = [place for place, value in enumerate(values) if isfinite(value)]
-    if len(tried) != len(values) or len(values) != len(errors):
-        raise InputError(
-            f"{len(tried)} mixtures, {len(values)} values and {len(errors)} standard errors: "
-            "give one of each per node"
-        )
-    if len(finite) < 2:
-        return None, len(finite)
-    best = min(finite, key=lambda place: values[place])
-    margin = errors[best] if isfinite(errors[best]) else 0.0
-    close = np.array(
-        [tried[place][: len(names)] for place in finite if values[place] <= values[best] + margin]
-    )
-    different = len({mixture.tobytes() for mixture in close})
-    if close.shape[1] < len(names):
-        return None, different
-    return {
-        name: (float(part.min()), float(part.max())) for name, part in zip(names, close.T, strict=True)
-    }, different
 
 
 def _notes(
@@ -230,9 +253,23 @@ def hull_words(
 ) -> str:
     """Whether the target is a mixture of the sources, in plain words.
 
-    ``tuned`` says whether the model was trained on the target's own rows, ``tried`` whether that was tried
-    and did not help, ``gained`` whether it is known to be better than anything, ``share`` how much of that
-    its training on those rows brought, if it is known.
+    Parameters
+    ----------
+    test
+        The hull test; None if there was none.
+    tuned
+        Whether the model was trained on the target's own rows.
+    tried
+        Whether that was tried and did not help.
+    gained
+        Whether the model is known to be better than any reference.
+    share
+        Share of that gain which training on the target's rows brought; None if it is not known.
+
+    Returns
+    -------
+    str
+        One sentence without its full stop.
     """
     if test is None:
         return "whether a mixture can serve this target was not tested"
@@ -241,7 +278,8 @@ def hull_words(
     chance = f"{'p < 0.001' if test.p < 0.0005 else f'p = {test.p:.3f}'} on {test.n} rows"
     if test.inside is None:
         more = (
-            f"about {_rounded(test.rows_needed)} target rows in all would decide it"
+            # Two digits: more would claim a precision that it does not have.
+            f"about {float(f'{test.rows_needed:.2g}'):,.0f} target rows in all would decide it"
             if test.rows_needed is not None
             else "no number of target rows would decide it: the sources' own means are not known well enough"
         )
@@ -263,16 +301,29 @@ def hull_words(
     return f"{start}; what is missing can only come from your own rows, on which this model was not trained"
 
 
-def _rounded(count: int) -> str:
-    """Two digits: more would feign precision."""
-    return f"{float(f'{count:.2g}'):,.0f}"
-
-
 def shapley(names: Sequence[str], worth: Callable[[frozenset[str]], float]) -> dict[str, float]:
     """Each source's share of the worth of all: its average addition over every order of adding sources.
 
-    ``worth`` is asked once per subset, 2^K times; at most 10 sources.
+    φ_i = Σ_S |S|! (K − |S| − 1)! / K! · (v(S ∪ {i}) − v(S)) over the subsets S without i.
 
+    Parameters
+    ----------
+    names
+        The K sources, at most 10.
+    worth
+        v, called once per subset: 2^K times.
+
+    Returns
+    -------
+    dict
+        φ by source; they add up to v(all) − v(none).
+
+    References
+    ----------
+    Shapley, A Value for n-Person Games, 1953.
+
+    Examples
+    --------
     >>> shapley(["a", "b"], lambda some: float(len(some) == 2))
     {'a': 0.5, 'b': 0.5}
     """

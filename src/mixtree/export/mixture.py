@@ -113,7 +113,26 @@ FORMATS: dict[str, Callable[[Weights, Sizes], str]] = {
 
 
 def export_mixture(weights: Weights, form: str, *, sizes: Sizes | None = None) -> str:
-    """The mixture in one of the FORMATS; ``axolotl`` and ``sampler`` need the rows of every source."""
+    """The mixture as a text that another trainer reads.
+
+    Parameters
+    ----------
+    weights : mapping of float
+        The weight of every source, by its name.
+    form : str
+        One of ``FORMATS``.
+    sizes : mapping of int, optional
+        The rows of every source; ``axolotl`` and ``sampler`` need them.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> export_mixture({"fl": 0.25, "ct": 0.75}, "megatron")
+    '0.25 fl 0.75 ct'
+    """
     if form not in FORMATS:
         known = f"{', '.join(FORMATS)}; the command line also writes models, as onnx"
         raise InputError(f"unknown format {form!r}; choose one of {known}")

@@ -41,7 +41,22 @@ def to_onnx(folder: str | FilePath) -> bytes:
 
 
 def network_to_onnx(trainer: MlpTrainer, parameters: NDArray[Any], *, metadata: dict[str, str]) -> bytes:
-    """A trained network as an ONNX file with this metadata."""
+    """A trained network as an ONNX file.
+
+    Parameters
+    ----------
+    trainer : MlpTrainer
+        Knows the network's shape.
+    parameters : array
+        The trained model's, one flat vector.
+    metadata : mapping of str
+        Texts that are kept in the file.
+
+    Returns
+    -------
+    bytes
+        The file; its input is ``features``, its output ``probabilities`` or ``prediction``.
+    """
     onnx = _onnx()
     helper, network = onnx.helper, trainer.network
     kind = helper.np_dtype_to_tensor_dtype(network.dtype)

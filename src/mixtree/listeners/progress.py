@@ -159,8 +159,16 @@ class _Bar(ABC):
 class StudyProgress(_Bar):
     """A bar for one study: budget spent, best value so far, depth, time left.
 
-    ``show`` says the best value in other words, such as ``lambda value: f"AUROC {-value:.4f}"``. A resumed
-    study starts from what it had spent.
+    A resumed study starts from what it had spent.
+
+    Parameters
+    ----------
+    show : callable, optional
+        Says the best value in other words, such as ``lambda value: f"AUROC {-value:.4f}"``.
+    console : rich.console.Console, optional
+        Where to draw; stderr by default.
+    interval : float
+        Seconds between the plain lines where it is no terminal.
     """
 
     def __init__(
@@ -187,7 +195,17 @@ class StudyProgress(_Bar):
 
 
 class ComparisonProgress(_Bar):
-    """One bar over the budgets of all runs of a comparison."""
+    """One bar over the budgets of all runs of a comparison.
+
+    Parameters
+    ----------
+    total : int
+        Steps of all runs.
+    console : rich.console.Console, optional
+        Where to draw; stderr by default.
+    interval : float
+        Seconds between the plain lines where it is no terminal.
+    """
 
     def __init__(self, total: int, *, console: Console | None = None, interval: float = 30.0) -> None:
         super().__init__("preparing data", total, console=console, interval=interval)

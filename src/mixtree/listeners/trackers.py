@@ -31,6 +31,15 @@ class Curves:
     ``value`` of the node, ``best`` value so far and its ``mixture/…`` (where it changes), ``depth``,
     ``diverged`` nodes, ``spent/…`` by phase; at the end ``final/value`` and ``final/mixture/…``, those of the
     node that the study returned. A number that is not finite is left out.
+
+    Parameters
+    ----------
+    budget : int
+        Steps of the whole study.
+    sources : sequence of str
+        Names of the mixtures' weights.
+    points : int
+        The most points of a curve.
     """
 
     def __init__(self, budget: int = 0, *, sources: Sequence[str] = (), points: int = 1000) -> None:
@@ -89,20 +98,18 @@ class Curves:
 
     def _mixture(self, folder: str, node: Node) -> Row:
         names = weight_names(self._sources, len(node.mixture))
-        curves = zip(names, _curve_names(names), node.mixture, strict=True)
-        return {f"{folder}/{curve}": float(each) for name, curve, each in curves if not name.startswith(FOLD)}
+        curves = [_curve_name(name) for name in names]
+        if len(set(curves)) < len(curves):
+            curves = [f"{index}_{curve}" for index, curve in enumerate(curves)]
+        weights = zip(names, curves, node.mixture, strict=True)
+        return {
+            f"{folder}/{curve}": float(each) for name, curve, each in weights if not name.startswith(FOLD)
+        }
 
 
 def _curve_name(name: str) -> str:
     # The signs that every tracker takes in the name of a curve.
     return re.sub(r"[^\w-]", "_", name)
-
-
-def _curve_names(sources: Sequence[str]) -> list[str]:
-    names = [_curve_name(name) for name in sources]
-    if len(set(names)) < len(names):
-        return [f"{index}_{name}" for index, name in enumerate(names)]
-    return names
 
 
 class Tracker(ABC):
@@ -177,9 +184,17 @@ class Tracker(ABC):
 class TensorBoardListener(Tracker):
     """Curves over the steps spent, for ``tensorboard --logdir``: one folder per study.
 
-    ``sources`` names the weights of the mixtures, if not by the sources' own names. A study that is resumed
-    goes on in its folder; a new one of the same name gets a folder of its own (name-2, …). Needs
-    ``mixtree[tensorboard]``.
+    A study that is resumed goes on in its folder; a new one of the same name gets a folder of its own
+    (name-2, …). Needs ``mixtree[tensorboard]``.
+
+    Parameters
+    ----------
+    logdir : path
+        Holds the studies' folders.
+    sources : sequence of str
+        Names of the mixtures' weights, if not the sources' own.
+    points : int
+        The most points of a curve.
     """
 
     def __init__(self, logdir: str | Path, *, sources: Sequence[str] = (), points: int = 1000) -> None:
@@ -224,10 +239,21 @@ class TensorBoardListener(Tracker):
 class MLflowListener(Tracker):
     """Curves over the steps spent in MLflow: one run per study, whose steps are the steps spent.
 
-    ``tracking_uri`` is MLflow's own (without it: MLflow's default), ``sources`` names the weights of the
-    mixtures, if not by the sources' own names, ``params`` are noted with the run beside the study's name and
-    budget: the seed, for example. A study that is resumed goes on in its run. Points are sent together, at
-    most once a second and for at most about 2 % of the time. Needs ``mixtree[mlflow]``.
+    A study that is resumed goes on in its run. Points are sent together, at most once a second and for at
+    most about 2 % of the time. Needs ``mixtree[mlflow]``.
+
+    Parameters
+    ----------
+    experiment : str
+        MLflow's experiment; made if there is none of this name.
+    tracking_uri : str or path, optional
+        Where MLflow keeps its runs; MLflow's own default if not given.
+    params : mapping, optional
+        Noted with the run beside the study's name and budget: the seed, for example.
+    sources : sequence of str
+        Names of the mixtures' weights, if not the sources' own.
+    points : int
+        The most points of a curve.
     """
 
     def __init__(

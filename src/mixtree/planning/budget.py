@@ -11,22 +11,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from mixtree.data.sources import Rows, Sources
+from mixtree.data.sources import Sources
 from mixtree.engine.models import MEMORY_LIMIT
 from mixtree.errors import InputError
 from mixtree.partition import PARTITIONS
+from mixtree.planning.constants import Estimate, estimate_constants
 from mixtree.planning.timing import Pace
 from mixtree.search import check_budget
 from mixtree.seeds import SPLIT, derive_seed
 from mixtree.theory import Constants, Infeasible, steps_constant, steps_full
 from mixtree.tree import Path
-
-if TYPE_CHECKING:
-    from mixtree.planning.constants import Estimate
 
 PLANNED = ("bisect", "halve", "delaunay")
 POLICIES = {"bisect": "mixmatch-bisect", "halve": "mixmatch-ch", "delaunay": "mixmatch-dp"}
@@ -119,37 +117,116 @@ def plan(
 ) -> Plan:
     """What Λ = ``budget`` steps buy on K = ``sources`` sources, for each partition and a few λ.
 
-    ``steps`` is a λ to look at beside the recommended one, its half and its double. ``theory`` is what
-    ``theory_demand`` found on the data; without it the best case, κ = 1, is taken.
+    Parameters
+    ----------
+    sources
+        K.
+    budget
+        Λ, in steps.
+    steps
+        A λ to look at besides the recommended one, its half and its double.
+    commit
+        Share of the budget that continues the best node at the end.
+    pace
+        What steps and nodes cost; None leaves out time, memory and disk.
+    theory
+        What ``theory_demand`` found on the data; by default the best case, κ = 1.
+    minimum, maximum
+        Bounds on the weights of the mixture.
+    seed
+        Of random cuts and of the paths that are walked.
 
+    Returns
+    -------
+    Plan
+        What every partition and λ buys, and a recommendation.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range, or the budget does not buy one node of ``steps``.
+
+    Examples
+    --------
     >>> found = plan(3, 3000, steps=50)
     >>> found.recommendation.partition, found.recommendation.steps, found.recommendation.commit
     ('bisect', 115, 0.5)
     >>> [each.nodes for each in found.purchases if each.partition == "bisect"]
     [29, 25, 13, 5]
     """
-    _check(sources, budget, steps, commit)
-    asked = theory or theory_demand(sources, budget)
+    check_budget(budget)
+    if isinstance(sources, bool) or not isinstance(sources, int | np.integer) or sources < 1:
+        raise InputError(f"the number of sources must be a whole number of at least 1; got {sources!r}")
+    if sources > _MOST_SOURCES:
+        raise InputError(f"a plan is for up to {_MOST_SOURCES} sources, whose cells it cuts; got {sources}")
+    if not 0 <= commit < 1:
+        raise InputError(f"the commit share must be at least 0 and below 1; got {commit}")
+    if steps is not None and (
+        isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1
+    ):
+        raise InputError(f"steps per node must be a whole number of at least 1; got {steps!r}")
+    if steps is not None and steps > budget:
+        raise InputError(
+            f"the budget of {budget} steps is smaller than one node of {steps}: raise the budget, or lower "
+            "the steps per node"
+        )
+    demand = theory or theory_demand(sources, budget)
     share = _search_budget(budget, commit)
     if sources == 1 or share < 3:
-        return _no_search(sources, budget, share, pace, asked)
+        why = (
+            "one source: there is one mixture, and the whole budget trains on it"
+            if sources == 1
+            else f"{share} steps for the search do not buy a root and two children: all {budget} train one "
+            "model"
+        )
+        alone = Recommendation("none", budget, 0.0, "uniform", (why,))
+        time = () if pace is None else (f"expected time: about {pace.seconds(budget, 1, seen=budget):.3g} s",)
+        return Plan(sources, budget, 0.0, (), alone, demand, pace, time)
     chosen = recommended_steps(sources, budget, commit=commit)
     wanted = {max(1, chosen // 2), chosen, 2 * chosen, *(() if steps is None else (steps,))}
-    roots = {name: _root(name, sources, minimum, maximum) for name in PLANNED}
-    drawn: list[Purchase] = []
-    for name, root in roots.items():
-        if root is not None:
-            counts = [_count(name, root, each, budget, commit, seed) for each in sorted(wanted)]
-            drawn += _resolved([each for each in counts if each is not None], root, seed)
-    priced = tuple(each if pace is None else _priced(each, budget, commit, pace) for each in drawn)
-    recommendation = _recommend(priced, chosen, sources, budget, commit, capped=roots["bisect"] is None)
-    notes = _notes(priced, recommendation, steps, budget, pace, capped=roots["bisect"] is None)
-    return Plan(sources, budget, commit, priced, recommendation, asked, pace, notes)
+    # Only halve can keep to maximum weights.
+    capped = maximum is not None and not all(bound >= 1 for bound in maximum)
+    purchases: list[Purchase] = []
+    for name in ("halve",) if capped else PLANNED:
+        root, split = PARTITIONS[name].root(sources, minimum=minimum, maximum=maximum), PARTITIONS[name].split
+        children = len(split(root, derive_seed(seed, (), SPLIT)))
+        counts = [_count(name, children, each, budget, commit) for each in sorted(wanted)]
+        bought = [each for each in counts if each is not None]
+        if name == "delaunay" and len(root.representative) > 2:  # some child always keeps any two corners
+            same = float(root.diameter(1))
+            purchases += [replace(each, diameter=(same, same)) for each in bought]
+        elif bought:
+            even = widest(split, root, {each.depth[0] for each in bought}, seed=seed)
+            path = diameters(split, root, {each.depth[1] for each in bought}, seed=seed)
+            purchases += [
+                replace(each, diameter=(even[each.depth[0]], path[each.depth[1]])) for each in bought
+            ]
+    if pace is not None:
+        purchases = [_priced(each, budget, commit, pace) for each in purchases]
+    recommendation = _recommend(purchases, chosen, sources, budget, commit, capped=capped)
+    notes = _notes(purchases, recommendation, steps, budget, pace, capped=capped)
+    return Plan(sources, budget, commit, tuple(purchases), recommendation, demand, pace, notes)
 
 
 def recommended_steps(sources: int, budget: int, *, commit: float = COMMIT) -> int:
     """The largest λ that buys the ``wanted_nodes``.
 
+    Parameters
+    ----------
+    sources
+        K.
+    budget
+        Λ, in steps.
+    commit
+        Share of the budget that continues the best node at the end.
+
+    Returns
+    -------
+    int
+        λ.
+
+    Examples
+    --------
     >>> recommended_steps(3, 3000), recommended_steps(11, 3000)
     (115, 36)
     """
@@ -173,8 +250,33 @@ def wanted_nodes(sources: int, share: int) -> int:
 def budget_for(
     seconds: float, sources: int, pace: Pace, *, steps: int | None = None, commit: float = COMMIT
 ) -> int:
-    """The largest budget expected to take no longer than so many seconds, at this λ or the recommended one.
+    """The largest budget expected to take no longer than so many seconds.
 
+    Parameters
+    ----------
+    seconds
+        The time.
+    sources
+        K.
+    pace
+        What steps and nodes cost.
+    steps
+        λ; by default the recommended one.
+    commit
+        Share of the budget that continues the best node at the end.
+
+    Returns
+    -------
+    int
+        Λ, in steps.
+
+    Raises
+    ------
+    InputError
+        If the time does not even buy one node.
+
+    Examples
+    --------
     >>> budget_for(60.0, 3, Pace(step_seconds=0.01, node_seconds=0.1, model_bytes=1000))
     5820
     """
@@ -206,6 +308,26 @@ def theory_demand(
     The constants are the optimistic ones, of at most 1000 rows a source and with ½·0.01·‖w‖² added: a problem
     without it is not strongly convex. So the number is the least that the theorems could ask for.
 
+    Parameters
+    ----------
+    sources
+        K.
+    budget
+        Λ, in steps.
+    data
+        Whose constants to take; None takes the best case, κ = 1.
+    convex
+        Whether the model is linear, which the theory asks for.
+    seed
+        Draws rows where a source has more than 1000.
+
+    Returns
+    -------
+    Demand
+        Whether the budget is enough, and a sentence.
+
+    Examples
+    --------
     >>> found = theory_demand(3, 3000)
     >>> found.feasible, f"{found.needed:.3g}"
     (False, '6.38e+06')
@@ -220,19 +342,6 @@ def theory_demand(
     if weights > _THEORY_WEIGHTS:
         best = _best_case(sources, budget)
         return replace(best, sentence=f"{best.sentence} {weights} weights are too many to estimate this κ.")
-    return _demand_of(data, budget, seed)
-
-
-def _best_case(sources: int, budget: int) -> Demand:
-    unit = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.5, diameter=1.0, sources=sources)
-    needed = max(1.0, steps_constant(1, unit, budget=budget).formula)
-    words = f"on the best problem there is (κ = 1) the closed form asks for {needed:.3g} steps a node"
-    if needed < budget:
-        return Demand(None, needed, f"O{words[1:]}; what this problem asks for is not known.")
-    return Demand(False, needed, f"The theory is infeasible: even {words}, and Λ is {budget}.")
-
-
-def _demand_of(data: Sources, budget: int, seed: int) -> Demand:
     constants = theory_constants(data, l2=_L2, seed=seed).optimistic
     answers = [steps_full(1, constants, budget=budget, k=k) for k in range(4)]
     counts = [each.needed if isinstance(each, Infeasible) else each for each in answers]
@@ -247,10 +356,32 @@ def _demand_of(data: Sources, budget: int, seed: int) -> Demand:
     return Demand(True, needed, f"{about}. The theory asks for {needed:.3g} steps a node.")
 
 
-def theory_constants(data: Sources, *, l2: float, seed: int = 0) -> Estimate:
-    """The constants of the linear model on these sources, of at most 1000 rows of each, ½·l2·‖w‖² added."""
-    from mixtree.planning.constants import estimate_constants
+def _best_case(sources: int, budget: int) -> Demand:
+    unit = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.5, diameter=1.0, sources=sources)
+    needed = max(1.0, steps_constant(1, unit, budget=budget).formula)
+    words = f"on the best problem there is (κ = 1) the closed form asks for {needed:.3g} steps a node"
+    if needed < budget:
+        return Demand(None, needed, f"O{words[1:]}; what this problem asks for is not known.")
+    return Demand(False, needed, f"The theory is infeasible: even {words}, and Λ is {budget}.")
 
+
+def theory_constants(data: Sources, *, l2: float, seed: int = 0) -> Estimate:
+    """The constants of the linear model on these sources, of at most 1000 rows of each, ½·l2·‖w‖² added.
+
+    Parameters
+    ----------
+    data
+        The sources.
+    l2
+        Weight of the term that makes the problem strongly convex.
+    seed
+        Draws the rows.
+
+    Returns
+    -------
+    Estimate
+        β, μ, L, σ, 𝒢 and D, each from below and from above.
+    """
     weights = data.features * max(1, data.classes)
     if weights > _THEORY_WEIGHTS:
         raise InputError(
@@ -258,52 +389,24 @@ def theory_constants(data: Sources, *, l2: float, seed: int = 0) -> Estimate:
             "leave columns out, or give the constants"
         )
     rng = np.random.default_rng(seed)
-    rows = tuple(_some(part, rng) for part in data.rows)
+    rows = tuple(
+        part
+        if len(part) <= _THEORY_ROWS
+        else part.take(np.sort(rng.choice(len(part), _THEORY_ROWS, replace=False)))
+        for part in data.rows
+    )
     return estimate_constants(replace(data, rows=rows), l2=l2, samples=len(data) + 4, seed=seed)
 
 
-def _some(part: Rows, rng: np.random.Generator) -> Rows:
-    if len(part) <= _THEORY_ROWS:
-        return part
-    return part.take(np.sort(rng.choice(len(part), _THEORY_ROWS, replace=False)))
-
-
 # -- counting ------------------------------------------------------------------------------------------------
-
-
-def _check(sources: int, budget: int, steps: int | None, commit: float) -> None:
-    check_budget(budget)
-    if isinstance(sources, bool) or not isinstance(sources, int | np.integer) or sources < 1:
-        raise InputError(f"the number of sources must be a whole number of at least 1; got {sources!r}")
-    if sources > _MOST_SOURCES:
-        raise InputError(f"a plan is for up to {_MOST_SOURCES} sources, whose cells it cuts; got {sources}")
-    if not 0 <= commit < 1:
-        raise InputError(f"the commit share must be at least 0 and below 1; got {commit}")
-    if steps is None:
-        return
-    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
-        raise InputError(f"steps per node must be a whole number of at least 1; got {steps!r}")
-    if steps > budget:
-        raise InputError(
-            f"the budget of {budget} steps is smaller than one node of {steps}: raise the budget, or lower "
-            "the steps per node"
-        )
 
 
 def _search_budget(budget: int, commit: float) -> int:
     return int(round(budget * (1.0 - commit), 6))
 
 
-def _root(name: str, sources: int, minimum: Sequence[float] | None, maximum: Sequence[float] | None) -> Any:
-    """The root cell; None where this partition cannot keep to the maxima."""
-    if name != "halve" and maximum is not None and not all(bound >= 1 for bound in maximum):
-        return None
-    return PARTITIONS[name].root(sources, minimum=minimum, maximum=maximum)
-
-
-def _count(name: str, root: Any, steps: int, budget: int, commit: float, seed: int) -> Purchase | None:
+def _count(name: str, children: int, steps: int, budget: int, commit: float) -> Purchase | None:
     """Nodes and depths of a search with constant λ; None if not even one expansion can be paid for."""
-    children = len(PARTITIONS[name].split(root, derive_seed(seed, (), SPLIT)))
     share = _search_budget(budget, commit)
     if not children or steps * (1 + children) > share:
         return None
@@ -319,25 +422,30 @@ def _count(name: str, root: Any, steps: int, budget: int, commit: float, seed: i
     return Purchase(name, steps, nodes, nodes - expansions, depth, (math.nan, math.nan), (seen[0], seen[1]))
 
 
-def _resolved(counts: Sequence[Purchase], root: Any, seed: int) -> list[Purchase]:
-    if not counts:
-        return []
-    name = counts[0].partition
-    if name == "delaunay" and len(root.representative) > 2:  # some child keeps any two corners, for ever
-        same = float(root.diameter(1))
-        return [replace(each, diameter=(same, same)) for each in counts]
-    split = PARTITIONS[name].split
-    even = widest(split, root, {each.depth[0] for each in counts}, seed=seed)
-    path = diameters(split, root, {each.depth[1] for each in counts}, seed=seed)
-    return [replace(each, diameter=(even[each.depth[0]], path[each.depth[1]])) for each in counts]
-
-
 def widest(split: Callable[..., Any], root: Any, heights: set[int], *, seed: int = 0) -> dict[int, float]:
     """Largest ℓ1 diameter of all cells at these heights, found by cutting the widest ones of every height.
 
     Exact while a height has no more cells than are followed (about 1280/K); below that nearly always, because
     cells only shrink.
 
+    Parameters
+    ----------
+    split
+        The partition, (cell, seed) → cells.
+    root
+        The root cell.
+    heights
+        Heights to look at.
+    seed
+        Of random cuts.
+
+    Returns
+    -------
+    dict
+        Diameter by height.
+
+    Examples
+    --------
     >>> rule = PARTITIONS["bisect"]
     >>> widest(rule.split, rule.root(3), {0, 3, 9})
     {0: 2.0, 3: 1.0, 9: 0.125}
@@ -362,6 +470,18 @@ def diameters(split: Callable[..., Any], root: Any, heights: set[int], *, seed: 
     """Largest ℓ1 diameter that up to 16 paths see at these heights: the first, the last and random children.
 
     Heights beyond 400 get what is seen there, an upper bound: cells only shrink.
+
+    Parameters
+    ----------
+    split, root, heights
+        As for :func:`widest`.
+    seed
+        Of random cuts and random children.
+
+    Returns
+    -------
+    dict
+        Diameter by height.
     """
     stops = {min(height, _DEEPEST) for height in heights}
     largest = dict.fromkeys(stops, 0.0)
@@ -394,18 +514,6 @@ def _priced(each: Purchase, budget: int, commit: float, pace: Pace) -> Purchase:
 # -- choosing ------------------------------------------------------------------------------------------------
 
 
-def _no_search(sources: int, budget: int, share: int, pace: Pace | None, asked: Demand) -> Plan:
-    why = (
-        "one source: there is one mixture, and the whole budget trains on it"
-        if sources == 1
-        else f"{share} steps for the search do not buy a root and two children: all {budget} train one model"
-    )
-    notes = () if pace is None else (f"expected time: about {pace.seconds(budget, 1, seen=budget):.3g} s",)
-    return Plan(
-        sources, budget, 0.0, (), Recommendation("none", budget, 0.0, "uniform", (why,)), asked, pace, notes
-    )
-
-
 def _recommend(
     purchases: Sequence[Purchase],
     steps: int,
@@ -420,18 +528,32 @@ def _recommend(
     if name not in at:
         why = f"{budget} steps leave no search: the bounds on α or the commit share leave nothing to cut"
         return Recommendation("none", budget, 0.0, "uniform", (why,))
-    mine = at[name]
-    reasons = [
-        "halve is the partition that keeps to maximum weights"
-        if capped
-        else _why_bisect(mine, at.get("delaunay"))
-    ]
+    mine, star = at[name], at.get("delaunay")
+    reasons = ["halve is the partition that keeps to maximum weights"]
+    if not capped:
+        even, path = (f"{width:.2g}" if width >= 0.001 else "below 0.001" for width in mine.diameter)
+        reasons = [
+            "bisect is the partition of the theorems: its cells shrink in the long run on every path "
+            f"(largest ℓ1 diameter here {even} grown evenly, {path} along one path)"
+        ]
+        if star is not None and star.diameter[1] > mine.diameter[1] * 1.01:
+            reasons[0] += f"; delaunay's largest keep {star.diameter[1]:.2g}"
     wanted = wanted_nodes(sources, _search_budget(budget, commit))
     if mine.nodes >= wanted:
         reasons.append(f"λ = {steps} is the most that buys the {wanted} nodes wanted (a rule of thumb)")
     else:
         reasons.append(f"λ = {steps} is the least there is; it buys {mine.nodes} nodes, {wanted} are wanted")
-    reasons.append(_why_commit(mine, budget, commit))
+    seen = mine.model_steps[0] / budget
+    if commit > 0:
+        on_path = mine.steps * (1 + mine.depth[0]) / budget
+        reasons.append(
+            f"a commit share of {commit:g} lets the returned model see {seen:.0%} of the steps, not the "
+            f"{on_path:.0%} on its own path"
+        )
+    else:
+        reasons.append(
+            f"without a commit the returned model sees only {seen:.0%} of the steps: the rest is search"
+        )
     if mine.diameter[1] > 1:
         reasons.append(
             f"caution: even along one path the cells keep an ℓ1 diameter of {mine.diameter[1]:.2g}, and the "
@@ -439,28 +561,6 @@ def _recommend(
         )
     policy = POLICIES[name] + ("+commit" if commit > 0 else "")
     return Recommendation(name, steps, commit, policy, tuple(reasons))
-
-
-def _why_bisect(mine: Purchase, star: Purchase | None) -> str:
-    even, path = (f"{width:.2g}" if width >= 0.001 else "below 0.001" for width in mine.diameter)
-    words = (
-        "bisect is the partition of the theorems: its cells shrink in the long run on every path (largest ℓ1 "
-        f"diameter here {even} grown evenly, {path} along one path)"
-    )
-    if star is None or star.diameter[1] <= mine.diameter[1] * 1.01:
-        return words
-    return f"{words}; delaunay's largest keep {star.diameter[1]:.2g}"
-
-
-def _why_commit(mine: Purchase, budget: int, commit: float) -> str:
-    seen = mine.model_steps[0] / budget
-    if commit > 0:
-        alone = mine.steps * (1 + mine.depth[0]) / budget
-        return (
-            f"a commit share of {commit:g} lets the returned model see {seen:.0%} of the steps, not the "
-            f"{alone:.0%} on its own path"
-        )
-    return f"without a commit the returned model sees only {seen:.0%} of the steps: the rest is search"
 
 
 def _notes(

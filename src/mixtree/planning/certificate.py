@@ -27,6 +27,7 @@ from math import exp, hypot, isfinite, log, sqrt
 from typing import TYPE_CHECKING, Any, Literal
 
 from mixtree.bounds import default_rho
+from mixtree.engine.study import stored_tree
 from mixtree.errors import InputError
 from mixtree.policies.auto import TARGET_PHASES
 from mixtree.theory import near_optimality
@@ -112,10 +113,34 @@ def certificate(
 ) -> Certificate:
     """How much better, at most, any mixture that the finished tree did not try could be.
 
-    ``best`` is the returned node (a commit counts as the node it continued); by default the one of smallest
-    value. ``measure`` names the values, ``floor`` is a number below which they cannot be. The reasoning is at
-    the top of this module.
+    The reasoning is at the top of this module.
 
+    Parameters
+    ----------
+    tree
+        Nodes by path.
+    sources
+        K.
+    best
+        Path of the returned node (a commit counts as the node it continued); by default the node of smallest
+        value.
+    measure
+        What the values are, for the sentence.
+    floor
+        A number below which no value can be; None if there is none.
+
+    Returns
+    -------
+    Certificate
+        The bound, what it comes from, and a sentence; only a sentence for a tree without cells.
+
+    Raises
+    ------
+    InputError
+        If there is no source, or no node ``best``.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> def node(path, value):
     ...     return path, Node(path, np.array([0.5, 0.5]), 10, value)
@@ -126,12 +151,25 @@ def certificate(
     """
     if sources < 1:
         raise InputError(f"a certificate needs at least one source; got {sources}")
-    found, children = _cells(tree)
-    finite = {path: node for path, node in found.items() if not node.diverged}
+    # Searched nodes whose siblings were all tried, so that the leaves cover the root.
+    searched = {path: node for path, node in tree.items() if node.phase in _SEARCH}
+    families = Counter(path[:-1] for path in searched if path)
+    children = max(families.values(), default=0)
+    cells = {
+        path: node
+        for path, node in searched.items()
+        if all(families[path[:height]] == children for height in range(len(path)))
+    }
+    finite = {path: node for path, node in cells.items() if not node.diverged}
     if children < 2 or not finite or sources == 1:
         return _without_cells(tree, best, sources=sources)
-    edges = _edges(finite)
-    if not edges and () not in found:  # side by side, as random search does
+    edges = []
+    for path, node in finite.items():
+        parent = finite.get(path[:-1]) if path else None
+        if parent is not None:
+            error = hypot(_error(node), _error(parent))
+            edges.append(_Edge(parent.height, parent.path, node.value - parent.value, error))
+    if not edges and () not in cells:  # side by side, as random search does
         return _without_cells(tree, best, sources=sources)
     returned = _returned(tree, finite, best)
     assert returned is not None
@@ -139,19 +177,39 @@ def certificate(
         words = f"No certificate: {len(finite)} mixtures have a value, too few to see how it changes."
         return _silent(words, returned)
     smooth = _smoothness(edges, sources=sources, children=children)
-    assumed = _assumptions(
+
+    def noise(leaf: Node) -> float:
+        return 0.0 if leaf.path == returned.path else _NOISE * hypot(_error(leaf), _error(returned))
+
+    parents = {path[:-1] for path in finite if path}
+    leaves = [node for path, node in finite.items() if path not in parents]
+    doubtful = min(leaves, key=lambda leaf: leaf.value - smooth.reach(leaf.height) - noise(leaf))
+    gap = returned.value - doubtful.value + smooth.reach(doubtful.height) + noise(doubtful)
+    bound = max(0.0, gap if floor is None else min(gap, returned.value - floor))
+    uncertain = min(bound, noise(doubtful))
+    values = [node.value for node in finite.values()]
+    spread = max(values) - min(values)
+    return Certificate(
+        _sentence(bound, uncertain, spread, smooth, measure, floored=floor is not None and bound < gap),
+        bound,
+        uncertain,
+        returned.value,
+        returned.path,
+        doubtful.path,
+        spread,
         smooth,
-        stars=children > 2,
-        diverged=len(found) - len(finite),
-        measured=any(_error(node) > 0 for node in finite.values()),
+        _dimension(finite, smooth, min(values)),
+        _assumptions(
+            smooth,
+            stars=children > 2,
+            diverged=len(cells) - len(finite),
+            measured=any(_error(node) > 0 for node in finite.values()),
+        ),
     )
-    return _certified(finite, returned, smooth, assumed, measure=measure, floor=floor)
 
 
 def certificate_of(storage: Storage, record: StudyRecord) -> Certificate | None:
     """The certificate of a stored study, words alone if it cut no cells; None if nothing was tried yet."""
-    from mixtree.engine.study import stored_tree
-
     tree = stored_tree(storage.nodes(record.name))
     if not tree:
         return None
@@ -176,18 +234,6 @@ def _returned(tree: Mapping[Path, Node], finite: Mapping[Path, Node], best: Path
     if path is not None:
         return finite[path]
     return min(finite.values(), key=lambda node: node.value, default=None)
-
-
-def _cells(tree: Mapping[Path, Node]) -> tuple[dict[Path, Node], int]:
-    """Searched nodes whose siblings were all tried, so that the leaves cover the root; children per cell."""
-    found = {path: node for path, node in tree.items() if node.phase in _SEARCH}
-    families = Counter(path[:-1] for path in found if path)
-    children = max(families.values(), default=0)
-
-    def whole(path: Path) -> bool:
-        return all(families[path[:height]] == children for height in range(len(path)))
-
-    return {path: node for path, node in found.items() if whole(path)}, children
 
 
 def _without_cells(tree: Mapping[Path, Node], best: Path | None, *, sources: int) -> Certificate:
@@ -224,16 +270,6 @@ class _Edge:
     noise: float
 
 
-def _edges(finite: Mapping[Path, Node]) -> list[_Edge]:
-    edges = []
-    for path, node in finite.items():
-        parent = finite.get(path[:-1]) if path else None
-        if parent is not None:
-            noise = hypot(_error(node), _error(parent))
-            edges.append(_Edge(parent.height, parent.path, node.value - parent.value, noise))
-    return edges
-
-
 def _error(node: Node) -> float:
     return node.standard_error if isfinite(node.standard_error) else 0.0
 
@@ -248,64 +284,22 @@ def _smoothness(edges: Sequence[_Edge], *, sources: int, children: int) -> Smoot
     slowest, fastest = default_rho(sources), children ** (-1.0 / (sources - 1))
     rho, rho_from = slowest, _THEORY
     if len(logs) >= _FEWEST_HEIGHTS:
-        fitted = exp(_slope(logs))
+        middle, mean = sum(logs) / len(logs), sum(logs.values()) / len(logs)
+        above = sum((height - middle) * (size - mean) for height, size in logs.items())
+        fitted = exp(above / sum((height - middle) ** 2 for height in logs))
         if fitted < fastest:
             rho, rho_from = fastest, "cells"
         elif fitted <= slowest:
             rho, rho_from = fitted, "fit"
     nu = max((exp(size - height * log(rho)) for height, size in logs.items()), default=0.0)
-    return Smoothness(nu, rho, rho_from, len(edges), _in_common(edges), noisy and nu > 0)
-
-
-def _slope(logs: Mapping[int, float]) -> float:
-    middle, mean = sum(logs) / len(logs), sum(logs.values()) / len(logs)
-    above = sum((height - middle) * (size - mean) for height, size in logs.items())
-    return above / sum((height - middle) ** 2 for height in logs)
-
-
-def _in_common(edges: Sequence[_Edge]) -> float:
     families: dict[Path, list[float]] = {}
     for edge in edges:
         families.setdefault(edge.parent, []).append(edge.change)
     whole = [changes for changes in families.values() if len(changes) > 1]
     total = sum(change**2 for changes in whole for change in changes)
     shared = sum(sum(changes) ** 2 / len(changes) for changes in whole)
-    return shared / total if total > 0 else 0.0
-
-
-def _certified(
-    finite: Mapping[Path, Node],
-    returned: Node,
-    smooth: Smoothness,
-    assumed: tuple[str, ...],
-    *,
-    measure: str,
-    floor: float | None,
-) -> Certificate:
-    parents = {path[:-1] for path in finite if path}
-    leaves = [node for path, node in finite.items() if path not in parents]
-
-    def noise(leaf: Node) -> float:
-        return 0.0 if leaf.path == returned.path else _NOISE * hypot(_error(leaf), _error(returned))
-
-    doubtful = min(leaves, key=lambda leaf: leaf.value - smooth.reach(leaf.height) - noise(leaf))
-    gap = returned.value - doubtful.value + smooth.reach(doubtful.height) + noise(doubtful)
-    bound = max(0.0, gap if floor is None else min(gap, returned.value - floor))
-    uncertain = min(bound, noise(doubtful))
-    values = [node.value for node in finite.values()]
-    spread = max(values) - min(values)
-    return Certificate(
-        _sentence(bound, uncertain, spread, smooth, measure, floored=floor is not None and bound < gap),
-        bound,
-        uncertain,
-        returned.value,
-        returned.path,
-        doubtful.path,
-        spread,
-        smooth,
-        _dimension(finite, smooth, min(values)),
-        assumed,
-    )
+    training = shared / total if total > 0 else 0.0
+    return Smoothness(nu, rho, rho_from, len(edges), training, noisy and nu > 0)
 
 
 def _dimension(finite: Mapping[Path, Node], smooth: Smoothness, lowest: float) -> float | None:

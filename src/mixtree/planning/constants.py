@@ -32,12 +32,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix, hstack
 
 from mixtree._native.threads import one_thread
 from mixtree.data.sources import Sources
+from mixtree.data.sparse import as_dense, is_sparse
 from mixtree.errors import InputError
-from mixtree.simplex import Mixture, as_mixture, uniform_mixture
+from mixtree.simplex import as_mixture, uniform_mixture
 from mixtree.theory import Constants
+from mixtree.trainers.rows import stacked_features
 
 _Floats = NDArray[np.float64]
 
@@ -86,9 +89,30 @@ def estimate_constants(
 ) -> Estimate:
     """β, μ, L, σ, 𝒢, D of a linear model on these sources, each from below and from above.
 
-    ``start`` is the initial weights, (features + 1, outputs); all zero unless given. ``samples`` mixtures,
-    the vertices among them, make the optimistic side. Methods, directions of error: top of this module.
+    Methods and directions of error: top of this module.
 
+    Parameters
+    ----------
+    sources
+        The K sources.
+    l2
+        Weight of ½·l2·‖w‖², above 0.
+    start
+        Initial weights, (features + intercept, outputs); zero by default.
+    intercept
+        Whether the model has one.
+    samples
+        Mixtures of the optimistic side, the vertices among them.
+    seed
+        Draws them.
+
+    Returns
+    -------
+    Estimate
+        Both sides, and the radius of a ball that holds all optima.
+
+    Examples
+    --------
     >>> from mixtree.data.synthetic import synthetic
     >>> estimate = estimate_constants(synthetic(rows=200, features=2, seed=1).sources, l2=0.1, samples=8)
     >>> estimate.optimistic.mu == estimate.sound.mu == 0.1
@@ -102,59 +126,50 @@ def estimate_constants(
     begin = np.zeros(model.shape) if start is None else np.asarray(start, dtype=np.float64)
     if begin.shape != model.shape:
         raise InputError(f"start must have shape {model.shape} (weights × outputs); got {begin.shape}")
-    centre = model.optimum(uniform_mixture(model.count))
-    mixtures = _mixtures(model.count, samples, seed)
-    optima = [centre, *(model.optimum(alpha, start=centre) for alpha in mixtures)]
-    mu = model.strong_convexity()
-    radius = max(model.source_gradients(centre)) / mu
-    return Estimate(
-        _sound(model, mu=mu, centre=centre, radius=radius, start=begin),
-        _optimistic(model, mu=mu, optima=optima, start=begin),
-        radius,
+    # Small Dirichlet parameters put mixtures near faces and vertices, where the optima are farthest apart.
+    drawn = np.random.default_rng(seed).dirichlet(
+        np.full(model.count, 0.5), size=max(0, samples - model.count)
     )
+    centre = model.optimum(uniform_mixture(model.count))
+    optima = [centre, *(model.optimum(alpha, start=centre) for alpha in [*np.eye(model.count), *drawn])]
+    mu, beta = model.strong_convexity(), float(model.row_curvature.max())
+    radius = max(model.source_gradients(centre)) / mu
 
+    def constants(noise: float, spread: float, lipschitz: float, diameter: float) -> Constants:
+        sigma = float(np.hypot(beta * spread, np.sqrt(noise)))
+        return Constants(
+            beta=beta,
+            mu=mu,
+            lipschitz=lipschitz,
+            sigma=sigma,
+            noise=noise,
+            diameter=diameter,
+            sources=model.count,
+        )
 
-def _sound(model: ConvexModel, *, mu: float, centre: _Floats, radius: float, start: _Floats) -> Constants:
+    # Over the ball around the centre that holds all optima.
     rows = np.sqrt(model.row_gradients(centre))
     reach = rows + model.row_curvature * radius
     if model.classes:
         size = float(np.linalg.norm(centre)) + radius
         reach = np.minimum(reach, np.sqrt(2) * model.weight * model.norms + model.l2 * size)
-    noise = float(reach.max()) ** 2
-    beta = float(model.row_curvature.max())
-    steep = max(
+    steepest = max(
         gradient + curvature * radius
         for gradient, curvature in zip(model.source_gradients(centre), model.source_curvatures(), strict=True)
     )
-    ball = max(float(np.linalg.norm(start - centre)), float(rows.max()) / model.l2)
-    sigma = float(np.hypot(beta * 2 * radius, np.sqrt(noise)))
-    return _constants(model, beta, mu, steep, sigma, noise, ball + radius)
+    ball = max(float(np.linalg.norm(begin - centre)), float(rows.max()) / model.l2)
+    sound = constants(float(reach.max()) ** 2, 2 * radius, steepest, ball + radius)
 
-
-def _optimistic(model: ConvexModel, *, mu: float, optima: list[_Floats], start: _Floats) -> Constants:
-    beta = float(model.row_curvature.max())
-    noise = max(float(model.row_gradients(w).max()) for w in optima)
-    steep = max(max(model.source_gradients(w)) for w in optima)
+    # At sampled optima.
     flat = np.stack([w.ravel() for w in optima])
     spread = max(float(np.linalg.norm(flat - w, axis=1).max()) for w in flat)
-    far = max(spread, float(np.linalg.norm(flat - start.ravel(), axis=1).max()))
-    sigma = float(np.hypot(beta * spread, np.sqrt(noise)))
-    return _constants(model, beta, mu, steep, sigma, noise, far)
-
-
-def _constants(
-    model: ConvexModel, beta: float, mu: float, steep: float, sigma: float, noise: float, far: float
-) -> Constants:
-    return Constants(
-        beta=beta, mu=mu, lipschitz=steep, sigma=sigma, noise=noise, diameter=far, sources=model.count
+    optimistic = constants(
+        max(float(model.row_gradients(w).max()) for w in optima),
+        spread,
+        max(max(model.source_gradients(w)) for w in optima),
+        max(spread, float(np.linalg.norm(flat - begin.ravel(), axis=1).max())),
     )
-
-
-def _mixtures(sources: int, samples: int, seed: int) -> list[Mixture]:
-    rng = np.random.default_rng(seed)
-    # Small Dirichlet parameters put mixtures near faces and vertices, where the optima are farthest apart.
-    drawn = rng.dirichlet(np.full(sources, 0.5), size=max(0, samples - sources))
-    return [*np.eye(sources), *drawn]
+    return Estimate(sound, optimistic, radius)
 
 
 class ConvexModel:
@@ -175,12 +190,19 @@ class ConvexModel:
         self.l2 = float(l2)
         self.classes = sources.classes
         self.count = len(sources)
-        self.x = _stack([part.x for part in sources.rows], intercept=intercept)
+        self.x: Any = stacked_features([part.x for part in sources.rows]).astype(np.float64)
+        if intercept:
+            ones = np.ones((self.x.shape[0], 1))
+            self.x = (
+                hstack([self.x, csr_matrix(ones)], format="csr")
+                if is_sparse(self.x)
+                else np.hstack([self.x, ones])
+            )
         self.y = np.concatenate([part.y for part in sources.rows])
         self.weight = np.concatenate([part.weights for part in sources.rows])
         self.source = np.repeat(np.arange(self.count), sources.sizes)
         self.sizes = sources.sizes
-        squares = self.x.multiply(self.x) if hasattr(self.x, "multiply") else self.x * self.x
+        squares = self.x.multiply(self.x) if is_sparse(self.x) else self.x * self.x
         self.norms: _Floats = np.sqrt(np.asarray(squares.sum(axis=1), dtype=np.float64).ravel())
         self._bend = 0.5 if self.classes else 2.0  # largest second derivative of a row's loss by its scores
         self.row_curvature: _Floats = self._bend * self.weight * self.norms**2 + self.l2
@@ -238,7 +260,11 @@ class ConvexModel:
         """w*(α); for softmax off by at most ‖∇F_α(w)‖/l2, with a gradient near rounding error."""
         mixture = as_mixture(alpha, sources=self.count)
         if not self.classes:
-            return self._least_squares(mixture)
+            shares = 2.0 * self._shares(mixture)
+            hessian = sum(a * h for a, h in zip(mixture, self._curvatures(), strict=True))
+            right = np.asarray(self.x.T @ (shares * self.y))
+            exact: _Floats = np.linalg.solve(hessian + self.l2 * np.eye(len(right)), right)[:, None]
+            return exact
         from scipy.optimize import minimize
 
         def both(flat: _Floats) -> tuple[float, _Floats]:
@@ -251,13 +277,6 @@ class ConvexModel:
         w: _Floats = found.x.reshape(self.shape)
         return w
 
-    def _least_squares(self, mixture: Mixture) -> _Floats:
-        shares = 2.0 * self._shares(mixture)
-        hessian = sum(a * h for a, h in zip(mixture, self._curvatures(), strict=True))
-        right = np.asarray(self.x.T @ (shares * self.y))
-        w: _Floats = np.linalg.solve(hessian + self.l2 * np.eye(len(right)), right)[:, None]
-        return w
-
     def _curvatures(self) -> list[_Floats]:
         """Per source: bend × the mean of (row weight)·x xᵀ, which bounds its Hessian without the l2 part."""
         if self._hessians is None:
@@ -266,9 +285,8 @@ class ConvexModel:
                 rows = self.source == i
                 scaled = np.sqrt(self._bend * self.weight[rows] / self.sizes[i])
                 x = self.x[rows]
-                x = x.multiply(scaled[:, None]).tocsr() if hasattr(x, "multiply") else x * scaled[:, None]
-                gram = x.T @ x
-                self._hessians.append(gram.toarray() if hasattr(gram, "toarray") else gram)
+                x = x.multiply(scaled[:, None]).tocsr() if is_sparse(x) else x * scaled[:, None]
+                self._hessians.append(as_dense(x.T @ x))
         return self._hessians
 
     def _shares(self, alpha: Any) -> _Floats:
@@ -290,14 +308,3 @@ class ConvexModel:
         losses = np.log(total[:, 0]) - shifted[rows, self.y]
         slopes[rows, self.y] -= 1.0
         return losses, slopes
-
-
-def _stack(parts: list[Any], *, intercept: bool) -> Any:
-    if any(hasattr(part, "tocsr") for part in parts):
-        from scipy import sparse
-
-        table: Any = sparse.vstack([sparse.csr_matrix(part, dtype=np.float64) for part in parts])
-        ones: Any = sparse.csr_matrix(np.ones((table.shape[0], 1)))
-        return sparse.hstack([table, ones]).tocsr() if intercept else table.tocsr()
-    dense = np.concatenate([np.asarray(part, dtype=np.float64) for part in parts])
-    return np.hstack([dense, np.ones((len(dense), 1))]) if intercept else dense

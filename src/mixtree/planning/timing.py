@@ -17,7 +17,7 @@ from mixtree.events import Event, StudyFinished, StudyStarted
 from mixtree.partition import bisect, simplex_root
 from mixtree.seeds import INIT, derive_seed
 from mixtree.simplex import uniform_mixture
-from mixtree.trainer import Job, Trainer
+from mixtree.trainer import Job, Trainer, as_trainer
 from mixtree.tree_search import TreeSearch
 
 _NODES = 13
@@ -39,7 +39,20 @@ class Pace:
     """The most memory that this process has used, data included; None where the system does not say."""
 
     def seconds(self, steps: int, nodes: int, *, seen: int) -> float:
-        """Expected time of so many steps and nodes, on models that end with so many steps each."""
+        """Expected time of a run.
+
+        Parameters
+        ----------
+        steps, nodes
+            How many of them are paid for.
+        seen
+            Steps that a model has seen in the end.
+
+        Returns
+        -------
+        float
+            Seconds.
+        """
         return steps * (self.step_seconds + self.step_growth * seen / 2) + nodes * self.node_seconds
 
     def size(self, steps: int) -> int:
@@ -50,11 +63,23 @@ class Pace:
 def measure(trainer: Trainer[Any], sources: int, *, seed: int = 0, seconds: float = 0.5) -> Pace:
     """Time real steps, two models at a time as siblings are, and a tiny stored study; all of it is discarded.
 
-    ``seconds`` is about what the steps take, beside warming up.
+    Parameters
+    ----------
+    trainer
+        What to time.
+    sources
+        K.
+    seed
+        Of the models and their batches.
+    seconds
+        About how long the timed steps take, besides warming up.
+
+    Returns
+    -------
+    Pace
+        Times and sizes of steps and nodes.
     """
-    prepare = getattr(trainer, "prepare", None)
-    if prepare is not None:
-        prepare(steps=None, seconds=None)
+    as_trainer(trainer).prepare(steps=None, seconds=None)
     start = trainer.init(derive_seed(seed, (), INIT))
     mixture = uniform_mixture(sources)
 
@@ -76,12 +101,7 @@ def measure(trainer: Trainer[Any], sources: int, *, seed: int = 0, seconds: floa
     grows = max(0.0, (size - _bytes(trainer.save(fresh[0]))) / (count - 1))
     later = train(count, runs[0][1][0])[0] if grows > 0 else taken
     slower = max(0.0, later - taken) / (2 * count**2)
-    node = _node_seconds(trainer, sources, step, seed)
-    return Pace(step, node, int(size - grows * count), grows, slower, _peak_memory())
-
-
-def _node_seconds(trainer: Trainer[Any], sources: int, step: float, seed: int) -> float:
-    """What a node of one step takes beyond that step in a study that is stored as real ones are."""
+    # What a node of one step takes beyond that step, in a study that is stored as real ones are.
     search = TreeSearch(simplex_root(sources), bisect, budget=_NODES, steps=1, seed=seed)
     times: list[float] = []
 
@@ -91,18 +111,15 @@ def _node_seconds(trainer: Trainer[Any], sources: int, step: float, seed: int) -
 
     with tempfile.TemporaryDirectory(prefix="mixtree-", ignore_cleanup_errors=True) as folder:
         result = run(search, trainer, seed=seed, storage=f"{folder}/study.db", listeners=[listen])
-    steps = sum(result.spent.values())
-    return max(0.0, times[-1] - times[0] - steps * step) / len(result.tree)
+    trained = sum(result.spent.values()) * step
+    node = max(0.0, times[-1] - times[0] - trained) / len(result.tree)
+    peak = None
+    if sys.platform != "win32":
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return Pace(step, node, int(size - grows * count), grows, slower, peak)
 
 
 def _bytes(arrays: dict[str, Any]) -> int:
     return sum(int(array.nbytes) for array in arrays.values())
-
-
-def _peak_memory() -> int | None:
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak if sys.platform == "darwin" else peak * 1024)

@@ -1,4 +1,4 @@
-"""Models by the hundred and what they predict: which of them some rows choose, and how they do on others."""
+"""Predictions of many models: which model some rows choose, and how it does on others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mixtree.metrics import Metric, absent_classes
 from mixtree.stats.resampling import Floats
 
 ROUNDING = 1e-12
-"""Of a score: what choosing made up is more than that, or nothing."""
+"""Relative to a score: a smaller selection bias is rounding."""
 _BLOCK = 1 << 18  # numbers that are worth having as 64 bits at once: 2 MB
 
 
@@ -34,7 +34,22 @@ def stacked(models: Sequence[NDArray[Any]]) -> Floats:
 
 
 def scores_of(metric: Metric, labels: NDArray[Any], models: Sequence[NDArray[Any]]) -> Floats:
-    """The models' scores; a class that no row has was noted before and is not warned of again."""
+    """The models' scores, without warnings of absent classes, which were noted before.
+
+    Parameters
+    ----------
+    metric
+        What scores.
+    labels
+        (n,).
+    models
+        Each model's predictions, (n, classes) or (n,).
+
+    Returns
+    -------
+    array
+        (models,).
+    """
     with absent_classes():
         return metric.batch(labels, np.asarray(models))
 
@@ -101,7 +116,26 @@ def scores_of_picked(
     parts: list[NDArray[np.bool_]],
     picks: NDArray[Any],
 ) -> Floats:
-    """The scores (parts, picks) of some of the models, those picked for a part of the rows, on that part."""
+    """Scores of the models that were picked for a part of the rows, on that part.
+
+    Parameters
+    ----------
+    metric
+        What scores.
+    labels
+        (n,).
+    models
+        Each model's predictions, (n, classes) or (n,).
+    parts
+        Flags (n,) of the rows in each part.
+    picks
+        Numbers of the picked models, (parts, picks).
+
+    Returns
+    -------
+    array
+        (parts, picks).
+    """
     known, scores = labels.astype(np.intp) if models[0].ndim == 2 else labels, np.empty(picks.shape)
     with absent_classes():
         for line, part, each in zip(scores, parts, picks.tolist(), strict=True):
@@ -114,11 +148,27 @@ def scores_of_picked(
 
 
 def scores_by_terms(metric: Metric, labels: NDArray[Any], terms: Floats, parts: NDArray[np.bool_]) -> Floats:
-    """Scores (parts, models) on parts of the rows, of a metric that adds up, by the rows' contributions.
+    """Scores on parts of the rows, by the rows' contributions to a metric that adds up.
 
-    An area's are those of the row's rank among all rows, so this is right to first order, and of few rows may
-    be beyond 1. By both classes of a pair together, less the area itself: how a model does on the other rows
-    does not enter.
+    An area's contributions are those of the row's rank among all rows, so this is right to first order, and
+    with few rows may be beyond 1. It takes both classes of a pair together, minus the area itself, so that
+    how a model does on the other rows does not matter.
+
+    Parameters
+    ----------
+    metric
+        Whose scores; its ``adds_up`` must hold.
+    labels
+        (n,).
+    terms
+        The contributions, (models, n).
+    parts
+        Flags of the rows in each part, (parts, n).
+
+    Returns
+    -------
+    array
+        (parts, models).
     """
     if not metric.by_class:
         return np.asarray(parts @ terms.T / parts.sum(axis=1, keepdims=True))
@@ -132,7 +182,22 @@ def scores_by_terms(metric: Metric, labels: NDArray[Any], terms: Floats, parts: 
 def terms_and_scores(
     metric: Metric, labels: NDArray[Any], models: Sequence[NDArray[Any]]
 ) -> tuple[Floats, Floats]:
-    """The rows' contributions (models, rows) and the scores of models with finite predictions."""
+    """The rows' contributions and the scores of models with finite predictions.
+
+    Parameters
+    ----------
+    metric
+        With known contributions.
+    labels
+        (n,).
+    models
+        Each model's predictions, (n, classes) or (n,).
+
+    Returns
+    -------
+    tuple
+        Contributions (models, n), scores (models,).
+    """
     known = labels.astype(np.intp) if models[0].ndim == 2 else labels
     terms = _terms_of(metric, known, models)
     scores = metric.from_terms(known, terms)

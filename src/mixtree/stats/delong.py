@@ -1,7 +1,10 @@
 """Bounds of areas under curves, AUROC and Hand–Till, and of their differences: DeLong's, with few rows.
 
-Of classes with a handful of rows next to nothing is known: where that is narrower, their areas are left open
-instead of being estimated.
+Next to nothing is known of classes with a handful of rows: where that gives narrower bounds, their areas may
+be anything instead of being estimated.
+
+DeLong, DeLong, Clarke-Pearson, Comparing the Areas under Two or More Correlated Receiver Operating
+Characteristic Curves, Biometrics 1988.
 """
 
 from __future__ import annotations
@@ -25,7 +28,24 @@ _RANKED = 5  # rows of a class below which its areas are as good as unknown
 def of_area(
     metric: Metric, labels: NDArray[Any], predictions: NDArray[Any], value: float
 ) -> tuple[str, Bounds]:
-    """Method and bounds of one model's area."""
+    """Bounds of one model's area.
+
+    Parameters
+    ----------
+    metric
+        AUROC or Hand–Till.
+    labels
+        Class numbers, (n,).
+    predictions
+        Probabilities, (n, classes).
+    value
+        The area.
+
+    Returns
+    -------
+    tuple
+        The method's name, and a function from an error probability to (low, high).
+    """
     plain, kept = _Ranks(metric, labels, predictions, value).bounds, _usual_classes(labels)
     if kept is None:
         return "DeLong on the logit scale", plain
@@ -46,7 +66,28 @@ def of_gap_of_areas(
     rng: np.random.Generator,
     folds: Folds | None = None,
 ) -> tuple[str, Bounds]:
-    """Method and bounds of the difference of two models' areas on the same rows, or within folds of them."""
+    """Bounds of the difference of two models' areas on the same rows.
+
+    Parameters
+    ----------
+    metric
+        AUROC or Hand–Till.
+    labels
+        Class numbers, (n,).
+    pair
+        Both models' probabilities, (n, classes) each.
+    values
+        Both areas.
+    rng
+        Draws bootstrap samples.
+    folds
+        A fold number for every row: areas are means of those within folds; None for a single one.
+
+    Returns
+    -------
+    tuple
+        The method's name, and a function from an error probability to (low, high).
+    """
     ranks = [_Ranks(metric, labels, each, value, folds) for each, value in zip(pair, values, strict=True)]
     plain, kept = _ranks_gap(ranks[0], ranks[1], rng), _usual_classes(labels)
     if kept is None:
@@ -63,7 +104,22 @@ def of_gap_of_areas(
 
 
 def within(metric: Metric, labels: NDArray[Any], predictions: NDArray[Any], folds: Folds | None) -> float:
-    """The score, or the mean of those within the folds: rows of different ones have different models."""
+    """The score, or the mean of the scores within folds, where every fold was predicted by its own model.
+
+    Parameters
+    ----------
+    metric
+        What scores.
+    labels, predictions
+        Of all rows.
+    folds
+        A fold number for every row; None for no folds.
+
+    Returns
+    -------
+    float
+        The score.
+    """
     if folds is None:
         return metric(labels, predictions)
     parts = [folds == fold for fold in np.unique(folds)]
@@ -76,7 +132,20 @@ def every_class_in(folds: Folds, labels: NDArray[Any]) -> bool:
 
 
 def terms_of(metric: Metric, labels: NDArray[Any], predictions: NDArray[Any]) -> Floats:
-    """The rows' contributions to one model's score."""
+    """The rows' contributions to one model's score.
+
+    Parameters
+    ----------
+    metric
+        With known contributions.
+    labels, predictions
+        Of all rows.
+
+    Returns
+    -------
+    array
+        (n,).
+    """
     assert metric.contributions is not None
     wanted = labels.astype(np.intp) if predictions.ndim == 2 else labels
     return np.asarray(metric.contributions(wanted, predictions[None])[0], dtype=np.float64)

@@ -47,13 +47,13 @@ Role: TypeAlias = Literal["test", "holdout", "nested", "cross-fitted", "validati
 """What the rows did before they scored: ``validation`` rows chose the model, ``trained`` rows made it."""
 
 FEW = 20
-"""Rows below which no interval's 95 % is to be relied on."""
+"""Rows below which the 95 % of an interval cannot be relied on."""
 
 _FEWEST_RESAMPLES = 1.0 / (RESAMPLES + 1.0)  # the smallest p-value that resampling alone can give
 _SMALLEST = 1e-12  # p-value that is ever claimed
 _ROUNDING = 1e-12  # relative difference of two predictions that counts as none
 _RARE, _IMAGINED = 10, 2  # rows of the rarest class below which so many more are imagined
-_IMPOSSIBLE = 1e-6  # chance of what a model thinks impossible: it may be wrong, but not without end
+_IMPOSSIBLE = 1e-6  # probability floor, so that one error cannot make the loss infinite
 _TOGETHER = "a part of the rows lacks a class: what different models predict is ranked together"
 _FEWEST = 3  # rows that can tell two models apart, and losses from one another
 _SAME: tuple[str, Bounds, float] = ("identical", lambda alpha: (0.0, 0.0), 1.0)
@@ -62,9 +62,22 @@ _CHOSEN = ("cross-fitted", "validation", "trained")
 
 @dataclass(frozen=True, slots=True)
 class ScoreInterval:
-    """A score with its 95 % interval; NaN where there is none, and then ``notes`` says why.
+    """A score with its 95 % interval.
 
-    ``optimistic`` says that these rows also chose or trained the model: the score is then no honest one.
+    Attributes
+    ----------
+    value, low, high
+        The score and its interval; NaN where there is none, and then ``notes`` says why.
+    rows
+        Rows that were scored.
+    method
+        How the interval was made.
+    optimistic
+        Whether these rows also chose or trained the model: the score is then too good.
+    notes
+        What a reader should know.
+    role
+        What the rows did before they scored, where it is known.
     """
 
     value: float
@@ -75,14 +88,28 @@ class ScoreInterval:
     optimistic: bool
     notes: tuple[str, ...] = ()
     role: Role | None = None
-    """What the rows did before they scored, where it is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One model's score less another's on the same rows, with its 95 % interval and p-value.
+    """One model's score minus another's on the same rows, with its 95 % interval and p-value.
 
     The interval and the p-value never disagree: p ≤ 0.05 exactly where the interval leaves 0 out.
+
+    Attributes
+    ----------
+    value, low, high
+        The difference and its interval; NaN where there is none, and then ``notes`` says why.
+    p
+        p-value of "there is no difference".
+    rows
+        Rows that were compared.
+    method
+        How the interval was made.
+    higher_is_better
+        Whether a positive difference is good for the first model.
+    notes
+        What a reader should know.
     """
 
     value: float
@@ -117,6 +144,29 @@ def honest_score(
 ) -> ScoreInterval:
     """The score of one model's predictions with an interval that is safe for few rows.
 
+    Parameters
+    ----------
+    metric
+        What scores.
+    y
+        Labels, (n,).
+    predictions
+        (n, classes) or (n,).
+    rows_role
+        What these rows did before: of "cross-fitted", "validation" and "trained" rows the score is
+        optimistic.
+    level
+        Of the interval, at least 0.5.
+    seed
+        Draws bootstrap samples.
+
+    Returns
+    -------
+    ScoreInterval
+        The score, its interval and what to know about it.
+
+    Examples
+    --------
     >>> from mixtree.metrics import ACCURACY
     >>> labels = np.array([0, 1] * 15)
     >>> score = honest_score(ACCURACY, labels, np.eye(2)[labels], rows_role="test")
@@ -139,9 +189,11 @@ def honest_score(
     if is_share(metric):
         low, high = max(low, 0.0), min(high, 1.0)
     if low == 0.0 < value and is_error(metric):
+        squares = _is_root(metric) or metric.contributions is SQUARED_LOSS.contributions
+        steadier = ": mae hangs less on them" if squares else ""
         notes = (
             *notes,
-            f"so much of the {metric.name} is of a few rows that its interval reaches 0{_steadier(metric)}",
+            f"so much of the {metric.name} is of a few rows that its interval reaches 0{steadier}",
         )
     if low == high:
         notes = (*notes, "all rows score the same: the interval knows nothing of rows that would not")
@@ -163,14 +215,44 @@ def paired_difference(
     level: float = LEVEL,
     seed: int = 0,
 ) -> Difference:
-    """The first model's score less the second's, paired by row.
+    """The first model's score minus the second's, paired by row.
 
-    ``made_up`` is by how much the first is expected to look better than it is, since these rows chose it (see
-    :func:`mixtree.verdict.cross_fitted`): that much is taken off, and the interval extended by it. Where the
-    rows of different ``folds`` were predicted by different models, areas are compared within folds: what two
-    models predict is not to be ranked together. ``wider`` is how much the interval is widened for what else
-    sets those models apart from the one that is meant, ``further`` by how much that one may be better still.
+    Parameters
+    ----------
+    metric
+        What scores.
+    y
+        Labels, (n,).
+    one, two
+        Both models' predictions.
+    made_up
+        Selection bias: by how much the first is expected to look better than it is, because these rows chose
+        it (see :func:`mixtree.verdict.cross_fitted`). It is taken off, and the interval extended by it.
+    folds
+        A fold number for every row, where each fold was predicted by its own model: areas are compared
+        within folds, because two models' predictions cannot be ranked together.
+    wider
+        Factor by which the interval is widened, for other differences between those models and the one that
+        is meant.
+    further
+        Extra margin on the better side: by how much that one may be better still.
+    level
+        Of the interval, at least 0.5.
+    seed
+        Draws bootstrap samples.
 
+    Returns
+    -------
+    Difference
+        The difference, its interval and its p-value.
+
+    Raises
+    ------
+    InputError
+        If the predictions differ in shape.
+
+    Examples
+    --------
     >>> from mixtree.metrics import MAE
     >>> paired_difference(MAE, [1.0, 2.0, 3.0], [1.0, 2.0, 4.0], [1.0, 2.0, 4.0]).outcome
     'the same'
@@ -180,22 +262,22 @@ def paired_difference(
     if first.shape != second.shape:
         raise InputError(f"predictions of shapes {first.shape} and {second.shape} are not of the same rows")
     rows, higher = len(labels), metric.higher_is_better
-    values, told = _both_values(metric, labels, first, second)
+    values, notes = _both_values(metric, labels, first, second)
     if not np.isfinite(values).all():
-        return Difference(np.nan, np.nan, np.nan, np.nan, rows, "none", higher, told)
+        return Difference(np.nan, np.nan, np.nan, np.nan, rows, "none", higher, notes)
     if rows < _FEWEST:
-        told = (*told, f"{('one row', 'two rows')[rows - 1]} cannot tell two models apart")
-        return Difference(np.nan, np.nan, np.nan, np.nan, rows, "none", higher, told)
+        notes = (*notes, f"{('one row', 'two rows')[rows - 1]} cannot tell two models apart")
+        return Difference(np.nan, np.nan, np.nan, np.nan, rows, "none", higher, notes)
     if folds is not None and is_area(metric) and every_class_in(folds, labels):
         with absent_classes():
             values = tuple(within(metric, labels, each, folds) for each in (first, second))
     elif folds is not None:
-        told = (*told, *((_TOGETHER,) if is_area(metric) else ()))
+        notes = (*notes, *((_TOGETHER,) if is_area(metric) else ()))
         folds = None
     off, raw = made_up if higher else -made_up, values[0] - values[1]
     gap = raw - off
     if np.allclose(first, second, rtol=_ROUNDING, atol=0.0):
-        same = (*told, "both models predict the same")
+        same = (*notes, "both models predict the same")
         return Difference(0.0, 0.0, 0.0, 1.0, rows, "identical", higher, same)
     rng = np.random.default_rng(seed)
     method, plain, least = _gap_bounds(metric, labels, (first, second), values, rng, folds)
@@ -211,11 +293,11 @@ def paired_difference(
         low, high, gap = max(low, -1.0), min(high, 1.0), min(max(gap, -1.0), 1.0)
     low, high = min(low, gap), max(high, gap)  # but for rounding they hold it
     p = max(p_value(bounds), least)
-    if p == least == _FEWEST_RESAMPLES:  # fewer than any resample: how far out it is, the tail of a t tells
-        # An area hangs on the rows of the rarest class, however many the others have.
+    if p == least == _FEWEST_RESAMPLES:  # beyond all resamples: the tail of a t tells how far
+        # An area depends on the rows of the rarest class, however many the others have.
         freedom = int(np.unique(labels, return_counts=True)[1].min()) - 1 if is_area(metric) else rows - 1
         p = min(p, _tail(gap, low, high, freedom, level))
-    return _agreed(Difference(gap, low, high, p, rows, method, higher, (*told, *_few(rows))), 1.0 - level)
+    return _agreed(Difference(gap, low, high, p, rows, method, higher, (*notes, *_few(rows))), 1.0 - level)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -232,25 +314,41 @@ class Repeat:
 def repeated_difference(
     metric: Metric, repeats: Sequence[Repeat], *, level: float = LEVEL, seed: int = 0
 ) -> Difference:
-    """The first algorithm's score less the second's, the mean over repeats; paired by repeat and by row.
+    """The first algorithm's score minus the second's, the mean over repeats; paired by repeat and by row.
 
-    Its variance is that between repeats / R and that within rows / n. Of a row that several repeats have in
-    their tests the mean counts, so rows that all share are as many as there are, not R times as many. What
-    rows alone make of the differences between repeats is within the rows already. The interval is the wider
-    of Satterthwaite's and of the two parts' own (Student's t with R − 1 degrees of freedom for the repeats)
-    put together; of two repeats, which tell little, the second, with all that is between them. One repeat
-    has the interval of its rows.
+    Its variance is that between repeats / R plus that within rows / n. A row that several repeats test
+    counts by its mean, so that shared rows are not counted R times. The part of the differences between
+    repeats that rows alone explain is within the rows already. The interval is the wider of Satterthwaite's
+    and of the two parts' own (Student's t with R − 1 degrees of freedom for the repeats) put together; two
+    repeats, which tell little, take the second, with all that is between them. One repeat has the interval of
+    its rows.
+
+    Parameters
+    ----------
+    metric
+        What scores.
+    repeats
+        Labels, both predictions and row numbers of each of the R repeats.
+    level
+        Of the interval, at least 0.5.
+    seed
+        Draws bootstrap samples.
+
+    Returns
+    -------
+    Difference
+        The mean difference, its interval and its p-value.
     """
     if len(repeats) == 1:
         (only,) = repeats
         return paired_difference(metric, only.y, only.one, only.two, level=level, seed=seed)
     _check_level(level)
-    gaps, bounds, methods, told, terms = [], list[Bounds](), [], list[str](), []
+    gaps, bounds, methods, all_notes, terms = [], list[Bounds](), [], list[str](), []
     least = _FEWEST_RESAMPLES
     for each in repeats:
         labels, one, two = np.asarray(each.y), _as_floats(each.one), _as_floats(each.two)
         values, notes = _both_values(metric, labels, one, two)
-        told += notes
+        all_notes += notes
         if not np.isfinite(values).all() or len(labels) < _FEWEST:
             return paired_difference(metric, labels, one, two, level=level, seed=seed)
         gaps.append(values[0] - values[1])
@@ -264,7 +362,7 @@ def repeated_difference(
         terms.append(_row_terms(metric, labels, one, two))
     everywhere = np.unique(np.concatenate([each.rows for each in repeats]))
     rows, higher = len(everywhere), metric.higher_is_better
-    notes = (*dict.fromkeys(told), *_few(rows))
+    notes = (*dict.fromkeys(all_notes), *_few(rows))
     if all(method == "identical" for method in methods):
         same_notes = (*notes, "both models predict the same")
         return Difference(0.0, 0.0, 0.0, 1.0, rows, "identical", higher, same_notes)
@@ -450,23 +548,14 @@ def is_share(metric: Metric) -> bool:
 
 def is_error(metric: Metric) -> bool:
     """Whether it is a mean of losses that cannot be negative, or the root of one."""
-    return _is_loss(metric) or _is_root(metric)
-
-
-def _is_loss(metric: Metric) -> bool:
-    """Whether it is a mean of losses that cannot be negative."""
     given = metric.contributions
-    rows = given.func if isinstance(given, partial) else given  # in other units it is a loss all the same
-    return any(rows is each.contributions for each in (LOG_LOSS, SQUARED_LOSS, ABSOLUTE_LOSS, MAE))
+    rows = given.func if isinstance(given, partial) else given  # in other units it is still a loss
+    losses = (LOG_LOSS, SQUARED_LOSS, ABSOLUTE_LOSS, MAE)
+    return _is_root(metric) or any(rows is each.contributions for each in losses)
 
 
 def _is_f1(metric: Metric) -> bool:
     return metric.contributions is F1.contributions
-
-
-def _steadier(metric: Metric) -> str:
-    squares = _is_root(metric) or metric.contributions is SQUARED_LOSS.contributions
-    return ": mae hangs less on them" if squares else ""
 
 
 def _by_bootstrap(metric: Metric, rows: int) -> bool:
@@ -509,7 +598,12 @@ def _score_bounds(
     if (mistake := _one_more_mistake(metric, labels, [predictions], [column])) is not None:
         bounds = _union(bounds, _students(np.append(column, mistake)))
     if _is_root(metric):
-        return "root of Student's t and bootstrap-t", lambda alpha: _root(bounds(alpha))
+
+        def roots(alpha: float) -> tuple[float, float]:
+            low, high = bounds(alpha)
+            return float(np.sqrt(max(low, 0.0))), float(np.sqrt(max(high, 0.0)))
+
+        return "root of Student's t and bootstrap-t", roots
     return "Student's t and bootstrap-t", bounds
 
 
@@ -518,9 +612,9 @@ def _more_rows(
 ) -> Floats | None:
     """What each model may be expected to lose on one more row of the rarest class; None if it has enough.
 
-    A log-loss hangs on how many of those rows there are, and of two or three that is not known. What they
-    lose is known from their own losses, and from what the others would lose if they were of that class. Of
-    several classes as rare the one counts on which most is lost, or that sets two models most apart.
+    A log-loss depends on how many of those rows there are, which two or three do not tell. What they lose is
+    known from their own losses, and from what the others would lose if they were of that class. Of several
+    classes that are equally rare the one counts on which most is lost, or that sets two models most apart.
     """
     if metric.contributions is not LOG_LOSS.contributions:
         return None
@@ -544,9 +638,9 @@ def _one_more_mistake(
 ) -> float | None:
     """What a model may be expected to lose on one more row that it gets wrong; None if it has enough of them.
 
-    A log-loss hangs on how many those are. What they lose is known from their own losses, and from what the
-    others would lose if they were of the class that is the second to come to the model's mind. Of two models:
-    by how much such a row sets them apart, to either side.
+    A log-loss depends on how many those are. What they lose is known from their own losses, and from what
+    the others would lose if they were of the model's second most probable class. Of two models: by how much
+    such a row sets them apart, to either side.
     """
     if metric.contributions is not LOG_LOSS.contributions or stacks[0].shape[1] < 2:
         return None
@@ -578,8 +672,8 @@ def _one_more_hit(
 def _of_f1(labels: NDArray[Any], predictions: NDArray[Any], of_mean: Bounds) -> tuple[str, Bounds]:
     """F1 is 2·J/(1 + J), and J the share of hits among the rows that are or are said to be of the class.
 
-    Of two classes that is all; of more the classes' own intervals are put together as if they were
-    independent, and united with that of the mean, which knows better but not of rows that are not there.
+    For two classes that is all. For more, the classes' own intervals are put together as if they were
+    independent, and united with that of the mean, which is sharper but ignores rows that were not seen.
     """
     parts = f1_parts(labels.astype(np.intp), predictions[None])[1:]
     scores, size, shares = (part[0][parts[2][0] > 0.0] for part in parts)
@@ -598,7 +692,7 @@ def _of_f1(labels: NDArray[Any], predictions: NDArray[Any], of_mean: Bounds) -> 
 
 
 def _students(column: Floats) -> Bounds:
-    """Of the column's mean, by Student's t: resamples of imagined rows would say nothing of them."""
+    """Bounds of a mean by Student's t alone: resampling imagined rows would tell nothing."""
     mean, error = float(column.mean()), float(column.std(ddof=1)) / np.sqrt(len(column))
 
     def bounds(alpha: float) -> tuple[float, float]:
@@ -620,10 +714,6 @@ def _exact(hits: int, rows: int, alpha: float) -> tuple[float, float]:
     low = float(betaincinv(hits, rows - hits + 1, alpha / 2.0)) if hits else 0.0
     high = float(betaincinv(hits + 1, rows - hits, 1.0 - alpha / 2.0)) if hits < rows else 1.0
     return low, high
-
-
-def _root(ends: tuple[float, float]) -> tuple[float, float]:
-    return float(np.sqrt(max(ends[0], 0.0))), float(np.sqrt(max(ends[1], 0.0)))
 
 
 # ------------------------------------------------------------------------------------------------ differences

@@ -29,13 +29,47 @@ _GROUPS = 200  # for the jackknife of a user's function
 
 
 def of_mean(column: Floats, rng: np.random.Generator, *, size: float | None = None) -> Bounds:
-    """Of the column's mean; ``size`` is that of the numbers it was made of, should they be larger."""
+    """Bounds of a mean: the wider of Student's t and the bootstrap-t.
+
+    Parameters
+    ----------
+    column
+        Numbers whose mean it is, (n,).
+    rng
+        Draws bootstrap samples.
+    size
+        Of the numbers that the column was made of, if they are larger: smaller spreads are rounding.
+
+    Returns
+    -------
+    Bounds
+        From an error probability to (low, high).
+
+    Examples
+    --------
+    >>> low, high = of_mean(np.arange(100.0), np.random.default_rng(0))(0.05)
+    >>> round(float(low), 1), round(float(high), 1)
+    (42.9, 55.7)
+    """
     largest = float(np.abs(column).max()) if size is None else size
     return _studentised(float(column.mean()), column, largest, lambda: _t_scores(*_of_means(column, rng)))
 
 
 def of_gap_of_roots(one: Floats, two: Floats, rng: np.random.Generator) -> Bounds:
-    """Of the difference of two columns' root means, by the slopes of the roots."""
+    """Bounds of √mean(one) − √mean(two), by the slopes of the roots.
+
+    Parameters
+    ----------
+    one, two
+        Squared errors of two models on the same rows, (n,) each.
+    rng
+        Draws bootstrap samples.
+
+    Returns
+    -------
+    Bounds
+        From an error probability to (low, high).
+    """
     n, (slope, other) = len(one), (_slopes(column.mean()) for column in (one, two))
     gap = float(np.sqrt(one.mean()) - np.sqrt(two.mean()))
 
@@ -145,7 +179,22 @@ def _add_resamples(table: Floats, columns: int, key: int, sums: Floats) -> None:
 
 
 def reaches(scores: Floats, freedom: float, alpha: float) -> tuple[float, float]:
-    """Standard errors down and up: on either side the wider of Student's t and the bootstrap-t."""
+    """Standard errors down and up: on either side the wider of Student's t and the bootstrap-t.
+
+    Parameters
+    ----------
+    scores
+        Bootstrap-t scores; a single 0 leaves Student's t alone.
+    freedom
+        Degrees of freedom.
+    alpha
+        Error probability of both sides together.
+
+    Returns
+    -------
+    tuple
+        Standard errors below and above the estimate.
+    """
     reach = float(stdtrit(freedom, 1.0 - alpha / 2.0))
     tail = _TAIL * alpha / 2.0
     below, above = np.quantile(scores, (tail, 1.0 - tail))
@@ -155,9 +204,27 @@ def reaches(scores: Floats, freedom: float, alpha: float) -> tuple[float, float]
 def bias_corrected(
     score: Callable[[Index], float], strata: NDArray[np.intp] | None, n: int, rng: np.random.Generator
 ) -> Bounds:
-    """BCa on resampled rows, widened for few rows, together with the jackknife's t: for any function of rows.
+    """Bounds of any function of rows: BCa on resampled rows, widened for few rows, and the jackknife's t.
 
-    ``strata`` are class labels: a resample that lost a class altogether is drawn again.
+    Parameters
+    ----------
+    score
+        The function of row numbers.
+    strata
+        Class labels: a resample that lost a class altogether is drawn again. None for a regression.
+    n
+        Rows.
+    rng
+        Draws resamples, and the jackknife's groups.
+
+    Returns
+    -------
+    Bounds
+        From an error probability to (low, high).
+
+    References
+    ----------
+    Efron, Better Bootstrap Confidence Intervals, JASA 1987.
     """
     everything = np.arange(n)
     centre = score(everything)
@@ -171,7 +238,14 @@ def bias_corrected(
     error = float(np.sqrt((size - 1) / size * np.square(gaps).sum()))
     cubes, squares = float((gaps**3).sum()), float(np.square(gaps).sum())
     acceleration = cubes / (6.0 * squares**1.5) if squares > 0 else 0.0
-    draws = np.array([score(_resample(strata, n, rng)) for _ in range(RESAMPLES)])
+    classes, scores = 0 if strata is None else len(np.unique(strata)), []
+    for _ in range(RESAMPLES):
+        for _ in range(100):
+            rows: Index = rng.integers(n, size=n)
+            if strata is None or len(np.unique(strata[rows])) == classes:
+                break
+        scores.append(score(rows))
+    draws = np.array(scores)
     draws = np.sort(draws[np.isfinite(draws)])
     if not len(draws):
         return lambda alpha: (-np.inf, np.inf)
@@ -186,15 +260,6 @@ def bias_corrected(
         return min(float(low), centre - reach * error), max(float(high), centre + reach * error)
 
     return bounds
-
-
-def _resample(strata: NDArray[np.intp] | None, n: int, rng: np.random.Generator) -> Index:
-    classes = 0 if strata is None else len(np.unique(strata))
-    for _ in range(100):
-        rows: Index = rng.integers(n, size=n)
-        if strata is None or len(np.unique(strata[rows])) == classes:
-            return rows
-    return rows
 
 
 def p_value(bounds: Bounds, *, floor: float = 1e-6) -> float:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mixtree.data.sources import Rows, Sources
 from mixtree.errors import DataError, InputError
 from mixtree.metrics import Metric
 from mixtree.stats.choosing import ROUNDING, Chooser, all_finite, numbers, scores_of_picked, stacked
 from mixtree.stats.intervals import ScoreInterval, honest_score, is_share
 from mixtree.stats.resampling import Floats
+
+if TYPE_CHECKING:
+    from mixtree.data.sources import Rows, Sources
 
 LEAST_HELD = 50
 """Rows of the smallest slice worth keeping: the fewest for which the intervals' coverage was measured."""
@@ -35,18 +37,46 @@ def holdout(
 ) -> tuple[Sources, Rows | None]:
     """The sources with fewer validation rows, and the rows kept aside before anything has seen them.
 
-    Without a fraction: a quarter, at least 50 and at most 2,000 rows; none below 150 validation rows, where
-    50 would be more than a third of them (then cross-fit the nodes' scores). Labels are stratified. A class
-    of two or more rows has one on either side, unless there are many classes and the ``metric`` can do
-    without: to see to that makes rare classes too frequent among the rows that score.
+    Labels are stratified. A class of two or more rows has one on either side, unless there are many classes
+    and the metric can do without: ensuring that makes rare classes too frequent among the rows that score.
 
+    Parameters
+    ----------
+    sources
+        Whose validation rows are split.
+    fraction
+        Share of the rows kept aside. By default a quarter, at least 50 and at most 2,000 rows; none below 150
+        validation rows, where 50 would be more than a third of them (then cross-fit the nodes' scores).
+    seed
+        Draws the rows.
+    metric
+        What the rows will score; None if not known.
+
+    Returns
+    -------
+    tuple
+        The sources with the other rows; the rows kept aside, or None.
+
+    Raises
+    ------
+    DataError
+        If the fraction leaves too few rows on one side.
+
+    Examples
+    --------
     >>> from mixtree.data.synthetic import synthetic
     >>> kept, held = holdout(synthetic(validation=200, test=1).sources, seed=0)
     >>> len(kept.validation), len(held)
     (150, 50)
     """
     count = len(sources.validation)
-    wanted = _held_rows(count, fraction)
+    if fraction is None:
+        wanted = min(max(LEAST_HELD, round(USUAL_SHARE * count)), MOST_HELD)
+        wanted = 0 if count * MOST_SHARE < LEAST_HELD else wanted
+    elif isinstance(fraction, int | float | np.number) and 0.0 <= fraction < 1.0:
+        wanted = max(1, round(fraction * count)) if fraction else 0
+    else:
+        raise InputError(f"a holdout is a share of at least 0 and below 1; got {fraction!r}")
     if not wanted:
         return sources, None
     if wanted >= count:
@@ -69,16 +99,6 @@ def holdout(
         )
     kept = replace(sources, validation=sources.validation.take(np.flatnonzero(~aside)))
     return kept, sources.validation.take(np.flatnonzero(aside))
-
-
-def _held_rows(count: int, fraction: float | None) -> int:
-    if fraction is not None:
-        if not isinstance(fraction, int | float | np.number) or not 0.0 <= fraction < 1.0:
-            raise InputError(f"a holdout is a share of at least 0 and below 1; got {fraction!r}")
-        return max(1, round(fraction * count)) if fraction else 0
-    if count * MOST_SHARE < LEAST_HELD:
-        return 0
-    return min(max(LEAST_HELD, round(USUAL_SHARE * count)), MOST_HELD)
 
 
 def _stratified(
@@ -108,10 +128,24 @@ def _stratified(
 
 @dataclass(frozen=True, slots=True)
 class CrossFit:
-    """The returned node's score less what its choice made up, by choosing again on parts of the rows.
+    """The returned node's score minus its selection bias, found by choosing again on parts of the rows.
 
-    ``naive`` is its score on the rows that chose it, ``optimism`` how much of that the choice is expected to
-    have made up (0 or more, in the metric's own units); ``value`` is what is left.
+    Attributes
+    ----------
+    value, low, high
+        The corrected score and its 95 % interval.
+    naive
+        The score on the rows that chose the node.
+    optimism
+        The selection bias in it: 0 or more, in the metric's unit.
+    queries
+        Nodes that were compared.
+    rows
+        Rows that chose.
+    notes
+        What a reader should know.
+    did
+        What the rows did to the returned model.
     """
 
     value: float
@@ -154,15 +188,36 @@ def cross_fitted(
 ) -> CrossFit:
     """Choose the node on some folds and score it on the other, over the stored predictions of every node.
 
-    ``values`` of nodes (smaller is better) leave out those that diverged and say which was best; ``chosen``
-    is the node that was returned, ``objective`` the metric that chooses (else ``metric``). What is predicted
-    for a row must not come from a model that was trained on it.
+    The returned node's score is lowered by its selection bias: how much better the best looks on all rows
+    than what one half of them chooses is on the other half. Of several choices (groups of rivals) the one
+    with the largest bias counts, by the objective: later nodes inherit it.
 
-    The returned node's score is lowered by what the choice made up: how much better the best looks on all
-    rows than what one half of them chooses is on the other half. Only rivals (``rivals`` of them are equal)
-    are chosen from, unless told all nodes: a search that returns its last model never had the choice of an
-    earlier one. Of several such choices the one that made up most, by the objective, counts: luck is
-    inherited.
+    Parameters
+    ----------
+    metric
+        What scores.
+    y
+        Labels, (n,).
+    predictions
+        By node; the prediction for a row must not come from a model that was trained on it.
+    values
+        Of the nodes, smaller is better: nodes without a finite one diverged, and the smallest is the best.
+    chosen
+        The node that was returned; by default the best.
+    objective
+        The metric that chooses; by default ``metric``.
+    rivals
+        By node, a label that alternatives to each other have in common: a search that returns its last model
+        never had the choice of an earlier one. By default all nodes are.
+    folds
+        Parts that the rows are split into, ten times.
+    seed
+        Draws them.
+
+    Returns
+    -------
+    CrossFit
+        The corrected score with its interval.
     """
     labels = np.asarray(y)
     choose = objective or metric
@@ -181,9 +236,16 @@ def cross_fitted(
                 np.nan, np.nan, np.nan, np.nan, np.nan, len(predictions), len(labels), alone.notes
             )
     if chosen is None:
-        chosen = _best(names, values, choose, labels, models)
+        if values is not None:
+            chosen = min(names, key=lambda name: values[name])
+        else:
+            chosen = names[Chooser(choose, labels, models)(np.arange(len(labels)))]
     alone = honest_score(metric, labels, stacked([known[chosen]])[0], rows_role="validation", seed=seed)
-    groups = _groups(names, rivals)
+    # Positions of the nodes that were alternatives to each other; one node alone was no choice.
+    found: dict[Any, list[int]] = {}
+    for place, name in enumerate(names):
+        found.setdefault(rivals[name] if rivals is not None else None, []).append(place)
+    groups = [group for group in found.values() if len(group) > 1] or [[0]]
     if rivals is not None and len(groups[0]) == 1 and isfinite(alone.value):  # nobody chose
         return _lowered(metric, alone, 0.0, len(predictions))
     pick_by = Chooser(choose, labels, models)
@@ -208,7 +270,7 @@ def cross_fitted(
 
 
 def _lowered(metric: Metric, alone: ScoreInterval, gap: float, queries: int) -> CrossFit:
-    """The score less what was made up; the interval's width is the returned node's own, extended by it."""
+    """The score minus its selection bias; the interval is the returned node's own, extended by the bias."""
     gap = 0.0 if abs(gap) < ROUNDING * abs(alone.value) else gap
     # Losses are never negative, nor are areas; what a metric of the user's may be is not known.
     floor, ceiling = (0.0, 1.0) if is_share(metric) else (-np.inf, np.inf)
@@ -218,26 +280,6 @@ def _lowered(metric: Metric, alone: ScoreInterval, gap: float, queries: int) -> 
     ends = alone.value - shift, alone.low - max(shift, 0.0), alone.high - min(shift, 0.0)
     value, low, high = np.clip(ends, floor, ceiling).tolist()
     return CrossFit(value, low, high, alone.value, max(0.0, gap), queries, alone.rows, alone.notes)
-
-
-def _groups(names: list[Any], rivals: Mapping[Any, Any] | None) -> list[list[int]]:
-    """Positions of the nodes that were alternatives to each other; one node alone was no choice."""
-    found: dict[Any, list[int]] = {}
-    for place, name in enumerate(names):
-        found.setdefault(rivals[name] if rivals is not None else None, []).append(place)
-    return [group for group in found.values() if len(group) > 1] or [[0]]
-
-
-def _best(
-    names: list[Any],
-    values: Mapping[Any, float] | None,
-    choose: Metric,
-    labels: NDArray[Any],
-    models: Sequence[NDArray[Any]],
-) -> Any:
-    if values is not None:
-        return min(names, key=lambda name: values[name])
-    return names[Chooser(choose, labels, models)(np.arange(len(labels)))]
 
 
 def _fold_scores(
@@ -277,7 +319,28 @@ def _fold_scores(
 
 
 def label_folds(labels: NDArray[Any], folds: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """A fold number for every row; neighbours in the order of the labels go to different folds."""
+    """A fold number for every row; neighbours in the order of the labels go to different folds.
+
+    Parameters
+    ----------
+    labels
+        (n,), classes or numbers.
+    folds
+        How many.
+    rng
+        Breaks ties and orders the folds.
+
+    Returns
+    -------
+    array
+        Fold numbers, (n,).
+
+    Examples
+    --------
+    >>> folds = label_folds(np.array([0, 0, 1, 1]), 2, np.random.default_rng(0))
+    >>> sorted(folds[:2].tolist()), sorted(folds[2:].tolist())
+    ([0, 1], [0, 1])
+    """
     order = np.lexsort((rng.random(len(labels)), labels))
     fold = np.empty(len(labels), dtype=np.intp)
     groups = -(-len(labels) // folds)
@@ -286,7 +349,22 @@ def label_folds(labels: NDArray[Any], folds: int, rng: np.random.Generator) -> N
 
 
 def nested_folds(rows: Rows, classes: int, seed: int) -> NDArray[np.intp] | None:
-    """Fold numbers for whole fits, or None where a fold or the rest of it would lack a class."""
+    """Fold numbers for whole fits, or None where a fold or the rest of it would lack a class.
+
+    Parameters
+    ----------
+    rows
+        The validation rows.
+    classes
+        How many there are; 0 in a regression.
+    seed
+        Draws the folds.
+
+    Returns
+    -------
+    array or None
+        Fold numbers, up to five folds.
+    """
     present, counts = np.unique(rows.y, return_counts=True)
     folds = min(_NESTED, int(counts.min()) if classes else len(rows) // 2)
     rng = np.random.default_rng(seed)
@@ -309,10 +387,30 @@ def out_of_fold(
 ) -> Floats:
     """For every row the prediction of the node that the *other* folds' rows choose.
 
-    Where the rows that chose the model have to compare it too, compare these predictions with the
-    reference's: no row has chosen what is predicted for it. Few folds keep the two choices apart: with ten,
-    one lucky node is chosen by all of them. NaN where every node diverged. ``folds`` may be a fold number for
-    every row; areas are best compared within them, for two nodes' predictions are not to be ranked together.
+    Where the rows that chose the model also have to compare it, compare these predictions with the
+    reference's: no row has chosen what is predicted for it. Compare areas within folds: two nodes'
+    predictions cannot be ranked together.
+
+    Parameters
+    ----------
+    metric
+        What scores.
+    y
+        Labels, (n,).
+    predictions
+        By node.
+    objective
+        The metric that chooses; by default ``metric``.
+    folds
+        How many, or a fold number for every row. Few folds keep the choices apart: with ten, one lucky node
+        is chosen by all of them.
+    seed
+        Draws folds.
+
+    Returns
+    -------
+    array
+        Predictions for all rows; NaN if every node diverged.
     """
     labels, choose = np.asarray(y), objective or metric
     stack = np.array([np.asarray(each, dtype=np.float64) for each in predictions.values()])

@@ -1,4 +1,4 @@
-"""What looking often at the same rows makes up, whether a new best is more than luck, when to stop."""
+"""Selection bias from looking often at the same rows, whether a new best is more than luck, when to stop."""
 
 from __future__ import annotations
 
@@ -23,11 +23,30 @@ _GROUPS = 4_000  # of rows that vary together, where there are more rows
 
 
 def optimism(queries: int, rows: int, *, spread: float = 1.0) -> float:
-    """By how much the best of so many equal models is expected to look better than it is.
+    """By how much the best of q equal models is expected to look better than it is: E[max of q normals]·s/√n.
 
-    ``spread`` is the standard deviation, over rows, of what sets two models apart (of their paired
-    difference, over √2); E[the largest of q normal draws] is Blom's approximation.
+    The expectation is Blom's approximation, Φ⁻¹((q − 0.375) / (q + 0.25)).
 
+    Parameters
+    ----------
+    queries
+        q, models that were compared.
+    rows
+        n.
+    spread
+        s, the standard deviation over rows of two models' paired difference, divided by √2.
+
+    Returns
+    -------
+    float
+        In the unit of ``spread``.
+
+    References
+    ----------
+    Blom, Statistical Estimates and Transformed Beta-Variables, 1958.
+
+    Examples
+    --------
     >>> optimism(1, 100)
     0.0
     >>> round(optimism(30, 100, spread=0.1), 4)
@@ -49,9 +68,26 @@ def expected_optimism(
 ) -> float:
     """The optimism of choosing one of these models on these rows, by choosing again on resampled rows.
 
-    In a resample the winner's score there less its score on all rows is what the choice made up. The metric
-    itself chooses, or ``objective``. NaN for a metric whose rows' contributions are not known (use
-    :func:`cross_fitted`), and for areas of a single class.
+    In a resample the selection bias is the winner's score there minus its score on all rows.
+
+    Parameters
+    ----------
+    metric
+        What scores.
+    y
+        Labels, (n,).
+    predictions
+        Every model's predictions.
+    objective
+        The metric that chooses; by default ``metric``.
+    seed
+        Draws resamples.
+
+    Returns
+    -------
+    float
+        0 or more, in the metric's unit. NaN for a metric whose rows' contributions are not known (use
+        :func:`cross_fitted`), and for areas of a single class.
     """
     labels, choose = np.asarray(y), objective or metric
     models = [each for each in map(numbers, predictions) if all_finite(each)]
@@ -82,9 +118,27 @@ def chosen_again(
     choose: Metric,
     seed: int = 0,
 ) -> ChosenAgain:
-    """What choosing by ``choose`` on resampled rows makes up of the metric, of two and more models.
+    """The selection bias of a metric when resampled rows choose among two or more models.
 
-    Scored are only those that some resample chooses: of areas of many classes that takes most of the time.
+    Only models that some resample chooses are scored, which takes most of the time for areas of many classes.
+
+    Parameters
+    ----------
+    metric
+        What scores.
+    labels
+        (n,).
+    models
+        Every model's finite predictions.
+    choose
+        The metric that chooses.
+    seed
+        Draws resamples.
+
+    Returns
+    -------
+    ChosenAgain
+        The optimism, and what the chosen models score.
     """
     terms, scores = terms_and_scores(choose, labels, models)
     resampled = _Resamples(labels, np.random.default_rng(seed))
@@ -97,16 +151,17 @@ def chosen_again(
         terms, scores = terms[winners], scores[winners]
     else:
         terms, scores = terms_and_scores(metric, labels, [models[k] for k in winners.tolist()])
-    made_up = float(resampled.moves(metric, terms)[np.arange(_DRAWS), place].mean())
-    made_up = 0.0 if made_up < ROUNDING * np.abs(scores).max(initial=0.0) else made_up
-    return ChosenAgain(made_up, winners, terms, scores)
+    bias = float(resampled.moves(metric, terms)[np.arange(_DRAWS), place].mean())
+    bias = 0.0 if bias < ROUNDING * np.abs(scores).max(initial=0.0) else bias
+    return ChosenAgain(bias, winners, terms, scores)
 
 
 def _pulled_together(seen: Floats, moved: Floats) -> tuple[Floats, Floats]:
-    """What the scores may truly be, and how they move, in units of their own; higher is better.
+    """Shrunken scores, and how they move, in a unit of their own; higher is better.
 
-    They lie further apart than the truth does, by the noise in them, and are pulled together by as much. A
-    model whose score hangs on a row or two (a sure mistake) does not say how noisy the others are, and stays.
+    Noise makes the scores lie further apart than the truth does; they are pulled together by as much. A
+    model whose score depends on a row or two (a confident mistake) does not tell how noisy the others are,
+    and stays.
     """
     unit = max(float(np.abs(seen).max()), float(np.abs(moved).max())) or 1.0  # else squares may vanish
     seen, moved = seen / unit, moved / unit
@@ -132,7 +187,7 @@ class _Resamples:
         signs = 2.0 * rng.integers(2, size=(_DRAWS // 2, groups), dtype=np.int8) - 1.0
         self._signs = signs
         more = signs @ np.diff(self._starts, append=rows) / rows
-        self._total = np.maximum(1.0 + _and_contrary(more), 1.0 / rows)  # rows, as a share of all
+        self._total = np.maximum(1.0 + _antithetic(more), 1.0 / rows)  # rows, as a share of all
 
     def moves(self, metric: Metric, terms: Floats) -> Floats:
         """By how much (draws, models) the models' scores there are better than on the rows themselves."""
@@ -143,18 +198,39 @@ class _Resamples:
             gaps = (terms - (sums / counts)[:, codes]) / counts[codes]
             if self._order is not None:
                 gaps = np.add.reduceat(gaps[:, self._order], self._starts, axis=1)
-            moved = _and_contrary(self._signs @ (gaps if metric.higher_is_better else -gaps).T)
+            moved = _antithetic(self._signs @ (gaps if metric.higher_is_better else -gaps).T)
         # A mean is of the rows that are there; areas, within classes, are taken to first order.
         return moved if metric.by_class else moved / self._total[:, None]
 
 
-def _and_contrary(draws: Floats) -> Floats:
-    """Each beside its contrary: over all draws a row is there once, and nobody gains without a choice."""
+def _antithetic(draws: Floats) -> Floats:
+    """Antithetic draws: over all of them a row is there once, so that there is no gain without a choice."""
     return np.concatenate([draws, -draws])
 
 
 def climbs(metric: Metric, y: ArrayLike, new: ArrayLike, best: ArrayLike, *, errors: float = 1.0) -> bool:
-    """The ladder's rule: a new best must beat the old one by more than the difference's standard error."""
+    """The ladder's rule: a new best must beat the old one by more than the difference's standard error.
+
+    Parameters
+    ----------
+    metric
+        What scores.
+    y
+        Labels, (n,).
+    new, best
+        Both models' predictions.
+    errors
+        Standard errors that the gain must exceed.
+
+    Returns
+    -------
+    bool
+        Whether the new model is accepted.
+
+    References
+    ----------
+    Blum and Hardt, The Ladder: A Reliable Leaderboard for Machine Learning Competitions, ICML 2015.
+    """
     gain = metric.signed(metric(y, best)) - metric.signed(metric(y, new))
     error = metric.paired_error(y, new, best)
     return bool(gain > errors * (error if isfinite(error) else 0.0)) and gain > 0.0
@@ -163,8 +239,24 @@ def climbs(metric: Metric, y: ArrayLike, new: ArrayLike, best: ArrayLike, *, err
 def ladder(
     values: Sequence[float], standard_errors: Sequence[float], *, errors: float = 1.0
 ) -> tuple[int, ...]:
-    """The places at which a new best was accepted, from values in their order (smaller is better).
+    """The places at which a new best was accepted, from values in their order.
 
+    Parameters
+    ----------
+    values
+        Smaller is better; those that are not finite are never accepted.
+    standard_errors
+        Of the values.
+    errors
+        Standard errors by which a new best must be better.
+
+    Returns
+    -------
+    tuple
+        Places, the first finite value's among them.
+
+    Examples
+    --------
     >>> ladder([1.0, 0.99, 0.8, float("nan")], [0.05, 0.05, 0.05, 0.05])
     (0, 2)
     """
@@ -183,7 +275,7 @@ def ladder(
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What more nodes are expected to gain, beside the noise of the value that would have to show it."""
+    """What more nodes are expected to gain, and the noise of the value that would have to show it."""
 
     gain: float
     noise: float
@@ -195,11 +287,27 @@ class Outlook:
 
 
 def outlook(values: Sequence[float], standard_errors: Sequence[float], *, left: int) -> Outlook:
-    """The expected gain of ``left`` more nodes like the later half so far (smaller values are better).
+    """The expected gain of more nodes like the later half so far: E[(best − the smallest of q draws)⁺].
 
-    Their values are taken as normal draws; if they surely fall from node to node, they are expected to go on
-    falling for as many nodes as they did. NaN, hence no stop, before there are eight of them.
+    Their values are taken as normal draws; if they fall significantly from node to node, they are expected to
+    go on falling for as many nodes as they did.
 
+    Parameters
+    ----------
+    values
+        Of the nodes, in their order; smaller is better.
+    standard_errors
+        Of the values.
+    left
+        q, nodes that the budget still pays for.
+
+    Returns
+    -------
+    Outlook
+        The gain and the noise; the gain is NaN, hence no stop, before there are eight values.
+
+    Examples
+    --------
     >>> outlook([1.0] * 10, [0.1] * 10, left=20).stop
     True
     """
@@ -215,14 +323,13 @@ def outlook(values: Sequence[float], standard_errors: Sequence[float], *, left: 
     grid = np.linspace(min(best, centre) - 8.0 * deviation, best, 2_000)
     # E[(best − smallest of q draws)+] is the integral of P(smallest ≤ v) up to the best.
     smallest = -np.expm1(left * np.log1p(-np.minimum(ndtr((grid - centre) / deviation), 1.0 - 1e-16)))
-    return Outlook(max(float(trapezoid(smallest, grid)), best - _trend(recent, left)), noise)
-
-
-def _trend(values: Floats, left: int) -> float:
-    """Where the values fall to, if they surely do (by two standard errors), in as many more at the most."""
-    place = np.arange(len(values)) - (len(values) - 1) / 2.0
-    slope = float(place @ values) / float(place @ place)
-    rest = values - values.mean() - slope * place
-    error = np.sqrt(float(rest @ rest) / max(len(values) - 2, 1) / float(place @ place))
-    ahead = place[-1] + min(left, len(values))
-    return float(values.mean() + slope * ahead) if slope < -2.0 * error else np.inf
+    gain = float(trapezoid(smallest, grid))
+    # A line through the later half: if it falls by more than two standard errors, it may go on as long.
+    place = np.arange(len(recent)) - (len(recent) - 1) / 2.0
+    slope = float(place @ recent) / float(place @ place)
+    rest = recent - recent.mean() - slope * place
+    error = np.sqrt(float(rest @ rest) / max(len(recent) - 2, 1) / float(place @ place))
+    if slope < -2.0 * error:
+        ahead = place[-1] + min(left, len(recent))
+        gain = max(gain, best - float(recent.mean() + slope * ahead))
+    return Outlook(gain, noise)

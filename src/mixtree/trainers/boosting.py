@@ -20,7 +20,7 @@ Models are deterministic (one thread, seeds from the job), and a state is the li
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,7 +34,7 @@ from mixtree.data.identity import identity
 from mixtree.data.sampling import Cursor, Sampler
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import InputError, MissingExtraError, TrainingError
-from mixtree.trainer import Evaluation, Job
+from mixtree.trainer import Evaluation, Job, TrainerBase
 from mixtree.trainers.evaluation import loss_evaluations
 from mixtree.trainers.rows import (
     as_bytes,
@@ -68,7 +68,7 @@ class BoostingState:
     cursor: Cursor
 
 
-class _BoostingTrainer(ABC):
+class _BoostingTrainer(TrainerBase[BoostingState]):
     """What the two libraries share: sampling, evaluation, states."""
 
     library: str
@@ -87,27 +87,14 @@ class _BoostingTrainer(ABC):
         sample_size: int | None = None,
         replacement: bool = True,
     ) -> None:
-        self.package = _package(self.library, type(self).__name__)
+        try:
+            self.package: Any = import_module(self.library)
+        except ImportError as error:
+            raise MissingExtraError(type(self).__name__, "boosting") from error
         total = int(sources.sizes.sum())
         self.sources, self.lr = sources, learning_rate
         self.sample_size = min(total, SAMPLE) if sample_size is None else sample_size
         self.params = dict(params or {})
-        self._check()
-        # The target's rows come last: source K+1, drawn only by mixtures that give it weight.
-        self.rows = stacked((*sources.rows, sources.validation))
-        self.sampler = Sampler([*sources.sizes, len(sources.validation)], replacement=replacement)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Made anew from its arguments: the library and its table of bins cannot be pickled."""
-        how = partial(
-            type(self),
-            learning_rate=self.lr,
-            sample_size=self.sample_size,
-            replacement=self.sampler.replacement,
-        )
-        return how, (self.sources, self.params)
-
-    def _check(self) -> None:
         if not (np.isfinite(self.lr) and self.lr > 0):
             raise InputError(f"the learning rate must be a finite number above 0; got {self.lr}")
         if self.sample_size < 1:
@@ -127,29 +114,42 @@ class _BoostingTrainer(ABC):
                 raise InputError(
                     f"{name}={self.params[name]!r} cannot be continued on other rows: use {self.trees!r}"
                 )
+        # The target's rows come last: source K+1, drawn only by mixtures that give it weight.
+        self.rows = stacked((*sources.rows, sources.validation))
+        self.sampler = Sampler([*sources.sizes, len(sources.validation)], replacement=replacement)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Made anew from its arguments: the library and its table of bins cannot be pickled."""
+        how = partial(
+            type(self),
+            learning_rate=self.lr,
+            sample_size=self.sample_size,
+            replacement=self.sampler.replacement,
+        )
+        return how, (self.sources, self.params)
 
     def init(self, seed: int) -> BoostingState:
         """A model without trees."""
         return BoostingState(b"", self.sampler.start(seed))
 
     def train(self, jobs: Sequence[Job[BoostingState]]) -> list[BoostingState]:
-        return [self._train_one(job) for job in jobs]
-
-    def _train_one(self, job: Job[BoostingState]) -> BoostingState:
-        rows, cursor = draw(self.sampler, job, job.state.cursor, self.sample_size)
-        # A seed per round, else each would subsample the same columns again.
-        seed, before = (job.seed, 0) if job.part is None else (job.part.seed, job.part.before)
-        seeds = np.random.SeedSequence(seed).generate_state(before + job.steps)[before:] % 2**31
-        booster = self.booster(job.state) if job.state.model else None
-        try:
-            for sample, own in zip(rows, seeds, strict=True):
-                index, counts = np.unique(sample, return_counts=True)
-                weight = counts if self.rows.weight is None else counts * self.rows.weight[index]
-                varying = {"learning_rate": self.lr * job.lr_scale, "seed": int(own)}
-                booster = self._boost(booster, index, weight.astype(np.float64), varying)
-        except self.error as error:
-            raise TrainingError(f"{self.library} failed: {error}") from error
-        return BoostingState(self._model(booster), cursor)
+        trained = []
+        for job in jobs:
+            rows, cursor = draw(self.sampler, job, job.state.cursor, self.sample_size)
+            # A seed per round, else each would subsample the same columns again.
+            seed, before = (job.seed, 0) if job.part is None else (job.part.seed, job.part.before)
+            seeds = np.random.SeedSequence(seed).generate_state(before + job.steps)[before:] % 2**31
+            booster = self.booster(job.state) if job.state.model else None
+            try:
+                for sample, own in zip(rows, seeds, strict=True):
+                    index, counts = np.unique(sample, return_counts=True)
+                    weight = counts if self.rows.weight is None else counts * self.rows.weight[index]
+                    varying = {"learning_rate": self.lr * job.lr_scale, "seed": int(own)}
+                    booster = self._boost(booster, index, weight.astype(np.float64), varying)
+            except self.error as error:
+                raise TrainingError(f"{self.library} failed: {error}") from error
+            trained.append(BoostingState(self._model(booster), cursor))
+        return trained
 
     def _all_classes(self, index: NDArray[np.int64]) -> bool:
         classes = self.sources.classes
@@ -209,8 +209,23 @@ class _BoostingTrainer(ABC):
 
 
 class LightGBMTrainer(_BoostingTrainer):
-    """Boosts LightGBM trees on samples of the mixture; ``params`` are LightGBM's own.
+    """Boosts LightGBM trees on samples of the mixture.
 
+    Parameters
+    ----------
+    sources : Sources
+        The rows to train on and the validation rows.
+    params : mapping, optional
+        LightGBM's own parameters, without the number of rounds and the learning rate.
+    learning_rate : float
+        Of every round's trees.
+    sample_size : int, optional
+        Rows drawn for a round; by default all that there are, but at most ``SAMPLE``.
+    replacement : bool
+        Draw rows independently; False reads every source in shuffled passes.
+
+    Examples
+    --------
     >>> from mixtree.data.synthetic import synthetic
     >>> sources = synthetic(sources=2, rows=200, seed=1).sources
     >>> trainer = LightGBMTrainer(sources, {"num_leaves": 7})
@@ -267,8 +282,23 @@ class LightGBMTrainer(_BoostingTrainer):
 
 
 class XGBoostTrainer(_BoostingTrainer):
-    """Boosts XGBoost trees on samples of the mixture; ``params`` are XGBoost's own.
+    """Boosts XGBoost trees on samples of the mixture.
 
+    Parameters
+    ----------
+    sources : Sources
+        The rows to train on and the validation rows.
+    params : mapping, optional
+        XGBoost's own parameters, without the number of rounds and the learning rate.
+    learning_rate : float
+        Of every round's trees.
+    sample_size : int, optional
+        Rows drawn for a round; by default all that there are, but at most ``SAMPLE``.
+    replacement : bool
+        Draw rows independently; False reads every source in shuffled passes.
+
+    Examples
+    --------
     >>> from mixtree.data.synthetic import synthetic
     >>> sources = synthetic(sources=2, rows=200, seed=1).sources
     >>> trainer = XGBoostTrainer(sources, {"max_depth": 3})
@@ -313,10 +343,3 @@ class XGBoostTrainer(_BoostingTrainer):
     def _raw_predictions(self, booster: Any, x: Any) -> Array:
         predictions: Array = booster.predict(self.package.DMatrix(x, nthread=1))
         return predictions
-
-
-def _package(name: str, feature: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise MissingExtraError(feature, "boosting") from error

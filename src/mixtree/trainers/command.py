@@ -65,8 +65,7 @@ from numpy.typing import NDArray
 
 from mixtree.data.sources import TARGET
 from mixtree.errors import InputError, TrainingError
-from mixtree.simplex import Mixture
-from mixtree.trainer import Evaluation, Job
+from mixtree.trainer import Evaluation, Job, TrainerBase
 from mixtree.trainers.command_process import run_program
 from mixtree.trainers.rows import as_bytes, from_bytes
 
@@ -96,15 +95,39 @@ class CommandState:
         return self.evaluation is not None and not np.isfinite(self.evaluation.value)
 
 
-class CommandTrainer:
+class CommandTrainer(TrainerBase[CommandState]):
     """Trains by running a program; the template and the score are described at the top of this module.
 
-    ``sources`` are the sources' names, in the order of a mixture's weights. ``fresh_command`` is used instead
-    of ``command`` where there is no checkpoint to continue. ``timeout`` is in seconds, for one run;
-    ``retries`` says how often a failed run is tried again. ``folder`` holds the runs' scratch folders (the
-    system's temporary folder by default), ``keep=True`` leaves them there. ``suffix`` is the ending of
-    ``{init}`` and ``{out}``, for programs that look at it. ``env`` adds environment variables, ``cwd`` is
-    where the program runs.
+    Parameters
+    ----------
+    command : str or sequence of str
+        The template, as one line or as its arguments.
+    sources : sequence of str
+        The sources' names, in the order of a mixture's weights.
+    fresh_command : str or sequence of str, optional
+        The template where there is no checkpoint to continue, if it is another one.
+    folder : path, optional
+        Where the runs have their scratch folders; the system's temporary folder by default.
+    keep : bool
+        Leave the scratch folders there.
+    suffix : str
+        Ending of ``{init}`` and ``{out}``, for programs that look at it.
+    timeout : float, optional
+        Seconds that one run may take.
+    retries : int
+        How often a failed run is tried again.
+    env : mapping of str, optional
+        Environment variables that are added.
+    cwd : path, optional
+        Where the program runs; where this process does by default.
+
+    Examples
+    --------
+    >>> trainer = CommandTrainer(
+    ...     "train --init {init} --out {out} --mix {mixture} --steps {steps} --seed {seed}", ["books", "code"]
+    ... )
+    >>> trainer.names
+    ('books', 'code')
     """
 
     def __init__(
@@ -148,17 +171,20 @@ class CommandTrainer:
         return CommandState(seed)
 
     def train(self, jobs: Sequence[Job[CommandState]]) -> list[CommandState]:
-        return [self._train_one(job) for job in jobs]
-
-    def _train_one(self, job: Job[CommandState]) -> CommandState:
-        if job.state.diverged:
-            return job.state
-        for _ in range(self.retries):
-            try:
-                return self._run(job)
-            except TrainingError as error:
-                logger.warning("%s\ntrying again", error)
-        return self._run(job)
+        trained = []
+        for job in jobs:
+            if job.state.diverged:
+                trained.append(job.state)
+                continue
+            for retries in reversed(range(self.retries + 1)):
+                try:
+                    trained.append(self._run(job))
+                    break
+                except TrainingError as error:
+                    if not retries:
+                        raise
+                    logger.warning("%s\ntrying again", error)
+        return trained
 
     def _run(self, job: Job[CommandState]) -> CommandState:
         if self.folder is not None:
@@ -166,8 +192,19 @@ class CommandTrainer:
         run = _Run(Path(tempfile.mkdtemp(prefix="mixtree-", dir=self.folder)), self.suffix, self.cwd)
         fresh = not job.state.files
         template = self.fresh_command if fresh else self.command
-        self._warn_of_step_size(template, job.lr_scale)
-        values = run.prepare(job, _named(job.mixture, self.names))
+        if job.lr_scale != 1 and not self._warned and "lr_scale" not in _names(template):
+            self._warned = True
+            logger.warning(
+                "the command does not name {lr_scale}: the program trains with its whole step size although "
+                "the study asks for %g times that, as in a commit phase; add for example: --lr-scale "
+                "{lr_scale}",
+                job.lr_scale,
+            )
+        names, weights = self.names, job.mixture
+        if len(weights) not in (len(names), len(names) + 1):
+            raise InputError(f"the mixture has {len(weights)} weights but there are {len(names)} sources")
+        mixture = {name: float(each) for name, each in zip((*names, TARGET), weights, strict=False)}
+        values = run.prepare(job, mixture)
         arguments = [part.format_map(values) for part in template]
         run.execute(arguments, timeout=self.timeout, env={**os.environ, **self.env})
         evaluation = run.read_score(from_file="score" in _names(template))
@@ -175,16 +212,6 @@ class CommandTrainer:
         if not self.keep:
             shutil.rmtree(run.folder)
         return state
-
-    def _warn_of_step_size(self, template: list[str], lr_scale: float) -> None:
-        if lr_scale == 1 or self._warned or "lr_scale" in _names(template):
-            return
-        self._warned = True
-        logger.warning(
-            "the command does not name {lr_scale}: the program trains with its whole step size although the "
-            "study asks for %g times that, as in a commit phase; add for example: --lr-scale {lr_scale}",
-            lr_scale,
-        )
 
     def evaluate(self, states: Sequence[CommandState]) -> list[Evaluation]:
         """The scores that the program told when it trained these models."""
@@ -306,16 +333,14 @@ class _Run:
         if not isinstance(score, dict) or not ("loss" in score or "diverged" in score):
             raise self.failure(f'{where} must be a score such as {{"loss": 0.31}}; found {text[:200]!r}')
         value = float("inf") if score.get("diverged") else _number(score.get("loss"))
-        error = _number(score.get("standard_error", float("nan")))
-        if value is None or error is None or error < 0:
+        spread = _number(score.get("standard_error", float("nan")))
+        if value is None or spread is None or spread < 0:
             raise self.failure(f"{where} has a loss or standard error that is no number: {text[:200]!r}")
         if not np.isfinite(value):
             return Evaluation(float("inf"))
-        return Evaluation(value, error, self._predictions(score.get("predictions")))
-
-    def _predictions(self, path: object) -> NDArray[np.floating[Any]] | None:
+        path = score.get("predictions")
         if path is None:
-            return None
+            return Evaluation(value, spread)
         try:
             array = np.load((self.cwd or Path()) / str(path), allow_pickle=False)
             predictions = array if np.issubdtype(array.dtype, np.floating) else array.astype(np.float64)
@@ -325,8 +350,7 @@ class _Run:
             raise self.failure(
                 f"the score's predictions must be (n, classes) or (n,); got {predictions.shape}"
             )
-        result: NDArray[np.floating[Any]] = predictions
-        return result
+        return Evaluation(value, spread, predictions)
 
     def read_checkpoint(self, evaluation: Evaluation) -> Files:
         if self.out.is_file():
@@ -358,12 +382,6 @@ def _template(command: str | Sequence[str], what: str, needed: set[str]) -> list
 
 def _names(parts: Sequence[str]) -> set[str]:
     return {name for part in parts for _, name, _, _ in Formatter().parse(part) if name is not None}
-
-
-def _named(mixture: Mixture, names: tuple[str, ...]) -> dict[str, float]:
-    if len(mixture) not in (len(names), len(names) + 1):
-        raise InputError(f"the mixture has {len(mixture)} weights but there are {len(names)} sources")
-    return {name: float(weight) for name, weight in zip((*names, TARGET), mixture, strict=False)}
 
 
 def _number(value: object) -> float | None:

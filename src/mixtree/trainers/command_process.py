@@ -23,14 +23,36 @@ def run_program(
     env: Mapping[str, str],
     timeout: float | None,
 ) -> int:
-    """A program's exit code, or minus the number of the signal that stopped it.
-
-    After ``timeout`` seconds it is killed with all that it has started: subprocess.TimeoutExpired. An OSError
-    says that it cannot be started.
+    """Run a program to its end.
 
     On Linux the program is also killed when this process dies in any way, so that none goes on beside the
     program of a resumed study. That holds for the program alone: what it has started itself goes on, unless
     it sees to that. On other systems a program outlives a process that is killed.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        The program and its arguments.
+    stdout, stderr : binary files
+        Where its output goes.
+    cwd : Path or None
+        Where it runs; where this process does by default.
+    env : mapping of str
+        All of its environment.
+    timeout : float or None
+        Seconds after which it is killed with all that it has started.
+
+    Returns
+    -------
+    int
+        Its exit code, or minus the number of the signal that stopped it.
+
+    Raises
+    ------
+    OSError
+        It cannot be started.
+    subprocess.TimeoutExpired
+        It took longer than ``timeout``.
     """
     process = subprocess.Popen(
         arguments,
@@ -45,7 +67,12 @@ def run_program(
     try:
         return process.wait(timeout)
     finally:
-        _stop(process)
+        if process.poll() is None:  # it still runs: ended with all that it has started
+            if os.name == "posix":
+                os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.kill()
+            process.wait()
 
 
 def _tie_to_this_process() -> Callable[[], None] | None:
@@ -62,14 +89,3 @@ def _tie_to_this_process() -> Callable[[], None] | None:
             os._exit(1)
 
     return tie
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End a program that still runs, with all that it has started."""
-    if process.poll() is not None:
-        return
-    if os.name == "posix":
-        os.killpg(process.pid, signal.SIGKILL)
-    else:
-        process.kill()
-    process.wait()

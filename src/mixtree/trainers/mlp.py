@@ -39,9 +39,10 @@ from mixtree._native.mlp_numpy import (
 )
 from mixtree.data.sampling import Cursor, Sampler
 from mixtree.data.sources import TARGET, Sources
+from mixtree.data.sparse import as_dense, is_sparse
 from mixtree.errors import DataError, InputError
 from mixtree.metrics import MAE, MAE_EXP, mean_and_error
-from mixtree.trainer import Evaluation, Job
+from mixtree.trainer import Evaluation, Job, TrainerBase
 from mixtree.trainers.evaluation import loss_evaluations
 from mixtree.trainers.rows import balanced_weights, draw
 
@@ -82,21 +83,56 @@ class MlpState:
     cursor: Cursor
 
 
-class MlpTrainer:
+class MlpTrainer(TrainerBase[MlpState]):
     """Trains linear models (``hidden=()``) and MLPs on mixtures of sources.
 
-    - ``loss``: ``"cross-entropy"`` for classes; ``"squared"`` (default), ``"absolute"`` or ``"exp-absolute"``
-      (|e^ŷ − e^y|: the model predicts logarithms, errors count in original units) for a regression.
-    - ``optimizer``: ``"sgd"``, ``"momentum"`` (v ← m·v + g) or ``"adam"``; ``momentum`` is m, and Adam's β₁.
-      Weight decay is added to the gradient. The optimizer's memory travels with the model unless
-      ``reset_optimizer``.
-    - ``lr``: a step size, or a ``TheoryStep``. ``clip_norm`` bounds the norm of every step's gradient.
-    - ``class_weight``: one factor per class on its rows' losses in training; ``"balanced"`` gives every class
-      of the sources' rows the same total weight.
-    - ``init``: start every model from these arrays instead of random numbers: as ``save`` gives them, or
-      ``weight.0``, ``bias.0``, … with weights inputs × outputs.
-
     Row weights count in training, not in evaluations.
+
+    Parameters
+    ----------
+    sources : Sources
+        The rows to train on and the validation rows.
+    hidden : sequence of int
+        Units of each hidden layer; ``()`` is a linear model.
+    activation : {"relu", "sigmoid", "tanh"}
+        Of the hidden layers.
+    loss : {"cross-entropy", "squared", "absolute", "exp-absolute"}, optional
+        ``"cross-entropy"`` for classes; for a regression ``"squared"`` (default), ``"absolute"`` or
+        ``"exp-absolute"`` (|e^ŷ − e^y|: the model predicts logarithms, errors count in original units).
+    optimizer : {"sgd", "momentum", "adam"}
+        ``"momentum"`` is v ← m·v + g. The optimizer's memory travels with the model.
+    momentum : float
+        m, and Adam's β₁.
+    weight_decay : float
+        This times the parameters is added to their gradient.
+    lr : float or TheoryStep
+        Step size.
+    batch_size : int
+        Rows per step.
+    class_weight : "balanced" or array, optional
+        A factor per class on its rows' losses in training; ``"balanced"`` gives every class of the sources'
+        rows the same total weight.
+    replacement : bool
+        Draw rows independently; False reads every source in shuffled passes.
+    reset_optimizer : bool
+        Forget the optimizer's memory at the start of every node.
+    clip_norm : float, optional
+        The largest norm of a step's gradient.
+    dtype : {"float32", "float64"}
+        Of all numbers.
+    engine : {"auto", "native", "numpy"}
+        The compiled kernel or numpy; ``"auto"`` takes the kernel where there is one.
+    init : mapping of arrays, optional
+        Start every model from these instead of random numbers: as ``save`` gives them, or ``weight.0``,
+        ``bias.0``, … with weights inputs × outputs.
+
+    Examples
+    --------
+    >>> from mixtree.data.synthetic import synthetic
+    >>> trainer = MlpTrainer(synthetic(sources=2, rows=200, seed=1).sources, hidden=(), lr=0.5)
+    >>> state = trainer.train([Job(trainer.init(0), np.array([0.5, 0.5]), steps=10, seed=1)])[0]
+    >>> trainer.evaluate([state])[0].predictions.shape
+    (200, 2)
     """
 
     def __init__(
@@ -120,12 +156,28 @@ class MlpTrainer:
         init: Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
         _check_choice("dtype", dtype, ("float32", "float64"))
-        _check_numbers(lr, batch_size, momentum, weight_decay, clip_norm)
+        if not isinstance(lr, TheoryStep) and not (isfinite(lr) and lr > 0):
+            raise InputError(f"the step size must be a finite number above 0, or a TheoryStep; got {lr}")
+        if batch_size != int(batch_size) or batch_size < 1:
+            raise InputError(f"the batch size must be a whole number, at least 1; got {batch_size}")
+        if not 0 <= momentum < 1:
+            raise InputError(f"momentum must lie in [0, 1); got {momentum}")
+        if not (isfinite(weight_decay) and weight_decay >= 0):
+            raise InputError(f"weight decay must be finite and at least 0; got {weight_decay}")
+        if clip_norm is not None and not (isfinite(clip_norm) and clip_norm > 0):
+            raise InputError(f"clip_norm must be finite and above 0, or None; got {clip_norm}")
+        widths = tuple(hidden)
+        if any(each != int(each) or each < 1 for each in widths) or len(widths) >= _MOST_LAYERS:
+            raise InputError(
+                f"hidden layers have whole sizes of at least 1, and are fewer than {_MOST_LAYERS}; "
+                f"got {widths}"
+            )
+        losses = LOSSES[:1] if sources.classes else LOSSES[1:]
         self.sources, self.batch_size, self.reset_optimizer = sources, int(batch_size), reset_optimizer
         self.network = Network(
-            sizes=(sources.features, *_hidden_sizes(hidden), sources.classes or 1),
+            sizes=(sources.features, *map(int, widths), sources.classes or 1),
             activation=_check_choice("activation", activation, ACTIVATIONS),
-            loss=_checked_loss(loss, sources),
+            loss=losses[0] if loss is None else _check_choice("loss for this task", loss, losses),
             optimizer=_check_choice("optimizer", optimizer, tuple(MOMENTS)),
             momentum=float(momentum),
             weight_decay=float(weight_decay),
@@ -138,7 +190,7 @@ class MlpTrainer:
         # The target's rows come last: source K+1, drawn only by mixtures that give it weight.
         parts = (*sources.rows, sources.validation)
         self.sampler = Sampler([len(part) for part in parts], replacement=replacement)
-        self.sparse = any(hasattr(part.x, "tocsr") for part in parts)
+        self.sparse = any(is_sparse(part.x) for part in parts)
         self.table = self._table(parts)
         self._validation_x = self._features(sources.validation.x)
         self._init = None if init is None else self._vector(init)
@@ -177,22 +229,20 @@ class MlpTrainer:
         # All batches are drawn before the first model is trained: right after a long computation, Python
         # itself runs several times slower for a while.
         drawn = [draw(self.sampler, job, job.state.cursor, self.batch_size) for job in jobs]
-        return [self._train_one(job, *each) for job, each in zip(jobs, drawn, strict=True)]
-
-    def _train_one(self, job: Job[MlpState], rows: NDArray[np.int64], cursor: Cursor) -> MlpState:
-        state, part = job.state, job.part
-        before, total = (0, job.steps) if part is None else (part.before, part.total)
-        fresh = self.reset_optimizer and not before
-        parameters, taken = state.parameters.copy(), 0 if fresh else state.steps
-        moments = tuple(np.zeros_like(each) if fresh else each.copy() for each in state.moments)
-        rule = self.step_size
-        lr = (
-            rule(total)[before:][: job.steps]
-            if isinstance(rule, TheoryStep)
-            else np.full(job.steps, float(rule))
-        )
-        self._kernel.train(parameters, moments, taken=taken, order=rows, lr=lr * job.lr_scale)
-        return MlpState(parameters, moments, taken + job.steps, cursor)
+        rule, trained = self.step_size, []
+        for job, (rows, cursor) in zip(jobs, drawn, strict=True):
+            state, part = job.state, job.part
+            before, total = (0, job.steps) if part is None else (part.before, part.total)
+            fresh = self.reset_optimizer and not before
+            parameters, taken = state.parameters.copy(), 0 if fresh else state.steps
+            moments = tuple(np.zeros_like(each) if fresh else each.copy() for each in state.moments)
+            if isinstance(rule, TheoryStep):
+                lr = rule(total)[before:][: job.steps]
+            else:
+                lr = np.full(job.steps, float(rule))
+            self._kernel.train(parameters, moments, taken=taken, order=rows, lr=lr * job.lr_scale)
+            trained.append(MlpState(parameters, moments, taken + job.steps, cursor))
+        return trained
 
     def evaluate(self, states: Sequence[MlpState]) -> list[Evaluation]:
         if not states:
@@ -220,8 +270,14 @@ class MlpTrainer:
     def gradients(self, state: MlpState, source: int | str, rows: ArrayLike | None = None) -> Array:
         """The gradient of the mean weighted loss over rows of one source, flat like the parameters.
 
-        ``source`` is a number or a name (K or ``"target"``: the validation rows); ``rows`` are positions in
-        it, all if not given.
+        Parameters
+        ----------
+        state : MlpState
+            The model.
+        source : int or str
+            Number or name of a source; K or ``"target"`` are the validation rows.
+        rows : array of int, optional
+            Positions in the source; all of its rows by default.
         """
         if isinstance(source, str):
             source = len(self.sources) if source == TARGET else self.sources.index(source)
@@ -309,13 +365,12 @@ class MlpTrainer:
 
     def _features(self, x: Any) -> Any:
         """Features as the kernel reads them."""
-        x = x if hasattr(x, "tocsr") else np.asarray(x)
+        x = x if is_sparse(x) else np.asarray(x)
         if x.ndim != 2 or x.shape[1] != self.network.sizes[0]:
             raise InputError(f"features must be rows × {self.network.sizes[0]} columns; got shape {x.shape}")
         if not self.sparse:
-            dense = x.toarray() if hasattr(x, "tocsr") else x
             with np.errstate(over="ignore"):
-                return np.ascontiguousarray(dense, dtype=self.network.dtype)
+                return np.ascontiguousarray(as_dense(x), dtype=self.network.dtype)
         return _sparse_features(x, self.network.dtype)
 
     def _table(self, parts: Sequence[Any]) -> Table:
@@ -359,35 +414,6 @@ def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise InputError(f"unknown {what} {value!r}; choose {', '.join(choices)}")
     return value
-
-
-def _check_numbers(
-    lr: float | TheoryStep, batch_size: int, momentum: float, weight_decay: float, clip_norm: float | None
-) -> None:
-    if not isinstance(lr, TheoryStep) and not (isfinite(lr) and lr > 0):
-        raise InputError(f"the step size must be a finite number above 0, or a TheoryStep; got {lr}")
-    if batch_size != int(batch_size) or batch_size < 1:
-        raise InputError(f"the batch size must be a whole number, at least 1; got {batch_size}")
-    if not 0 <= momentum < 1:
-        raise InputError(f"momentum must lie in [0, 1); got {momentum}")
-    if not (isfinite(weight_decay) and weight_decay >= 0):
-        raise InputError(f"weight decay must be finite and at least 0; got {weight_decay}")
-    if clip_norm is not None and not (isfinite(clip_norm) and clip_norm > 0):
-        raise InputError(f"clip_norm must be finite and above 0, or None; got {clip_norm}")
-
-
-def _hidden_sizes(hidden: Sequence[int]) -> tuple[int, ...]:
-    sizes = tuple(hidden)
-    if any(size != int(size) or size < 1 for size in sizes) or len(sizes) >= _MOST_LAYERS:
-        raise InputError(
-            f"hidden layers have whole sizes of at least 1, and are fewer than {_MOST_LAYERS}; got {sizes}"
-        )
-    return tuple(int(size) for size in sizes)
-
-
-def _checked_loss(loss: str | None, sources: Sources) -> str:
-    allowed = LOSSES[:1] if sources.classes else LOSSES[1:]
-    return allowed[0] if loss is None else _check_choice("loss for this task", loss, allowed)
 
 
 def _class_weights(class_weight: Any, sources: Sources) -> NDArray[np.float64] | None:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from mixtree._native.threads import one_thread
 from mixtree.data.sampling import Cursor, Sampler
 from mixtree.data.sources import Sources
+from mixtree.data.sparse import as_dense
 from mixtree.errors import InputError
-from mixtree.trainer import Evaluation, Job
+from mixtree.trainer import Evaluation, Job, TrainerBase
 from mixtree.trainers.evaluation import loss_evaluations
 from mixtree.trainers.rows import draw
 
@@ -33,8 +34,26 @@ class ReferenceState:
     cursor: Cursor
 
 
-class ReferenceTrainer:
-    """Plain SGD on the mean loss of each batch: cross-entropy for classes, squared error else."""
+class ReferenceTrainer(TrainerBase[ReferenceState]):
+    """Plain SGD on the mean loss of each batch: cross-entropy for classes, squared error for a regression.
+
+    Parameters
+    ----------
+    sources : Sources
+        The rows to train on and the validation rows.
+    hidden : sequence of int
+        Units of each hidden layer; none by default, which is a linear model.
+    activation : {"relu", "sigmoid", "tanh"}
+        Of the hidden layers.
+    lr : float
+        Step size.
+    batch_size : int
+        Rows per step.
+    weight_decay : float
+        This times the parameters is added to their gradient, biases included.
+    replacement : bool
+        Draw rows independently; False reads every source in shuffled passes.
+    """
 
     def __init__(
         self,
@@ -62,7 +81,7 @@ class ReferenceTrainer:
         self.layers = (sources.features, *hidden, sources.classes or 1)
         # The target's rows come last: source K+1, drawn only by mixtures that give it weight.
         parts = (*sources.rows, sources.validation)
-        self.x = np.concatenate([_dense(part.x) for part in parts])
+        self.x = np.concatenate([as_dense(part.x, np.float64) for part in parts])
         self.y = np.concatenate([part.y for part in parts])
         self.row_weight = np.concatenate([part.weights for part in parts])
         self.sampler = Sampler([len(part) for part in parts], replacement=replacement)
@@ -79,22 +98,23 @@ class ReferenceTrainer:
 
     def train(self, jobs: Sequence[Job[ReferenceState]]) -> list[ReferenceState]:
         with one_thread(), np.errstate(over="ignore", invalid="ignore"):  # divergence is an outcome
-            return [self._train_one(job) for job in jobs]
+            trained = []
+            for job in jobs:
+                weights = [each.copy() for each in job.state.weights]
+                biases = [each.copy() for each in job.state.biases]
+                rows, cursor = draw(self.sampler, job, job.state.cursor, self.batch_size)
+                for batch in rows:
+                    x, y, row_weight = self.x[batch], self.y[batch], self.row_weight[batch]
+                    gradients = self.layer_gradients(weights, biases, x, y, row_weight)
+                    for layer, (for_weights, for_biases) in enumerate(gradients):
+                        for_weights += self.weight_decay * weights[layer]
+                        for_biases += self.weight_decay * biases[layer]
+                        weights[layer] -= self.lr * job.lr_scale * for_weights
+                        biases[layer] -= self.lr * job.lr_scale * for_biases
+                trained.append(ReferenceState(tuple(weights), tuple(biases), cursor))
+            return trained
 
-    def _train_one(self, job: Job[ReferenceState]) -> ReferenceState:
-        weights = [each.copy() for each in job.state.weights]
-        biases = [each.copy() for each in job.state.biases]
-        rows, cursor = draw(self.sampler, job, job.state.cursor, self.batch_size)
-        for batch in rows:
-            gradients = self.gradients(weights, biases, self.x[batch], self.y[batch], self.row_weight[batch])
-            for layer, (for_weights, for_biases) in enumerate(gradients):
-                for_weights += self.weight_decay * weights[layer]
-                for_biases += self.weight_decay * biases[layer]
-                weights[layer] -= self.lr * job.lr_scale * for_weights
-                biases[layer] -= self.lr * job.lr_scale * for_biases
-        return ReferenceState(tuple(weights), tuple(biases), cursor)
-
-    def gradients(
+    def layer_gradients(
         self,
         weights: Sequence[Array],
         biases: Sequence[Array],
@@ -102,7 +122,22 @@ class ReferenceTrainer:
         y: NDArray[Any],
         row_weight: Array | float = 1.0,
     ) -> list[tuple[Array, Array]]:
-        """Gradients of the batch's mean weighted loss with respect to every layer's weights and biases."""
+        """Gradients of a batch's mean weighted loss with respect to every layer's weights and biases.
+
+        Parameters
+        ----------
+        weights, biases : sequences of arrays
+            Of every layer, the first one's first.
+        x, y : arrays
+            The batch's features (n, features), and its classes or targets (n,).
+        row_weight : array or float
+            Of each row, or of all.
+
+        Returns
+        -------
+        list of (array, array)
+            For the weights and for the biases of every layer.
+        """
         outputs = self._forward(weights, biases, x)
         if self.sources.classes:
             delta = _softmax(outputs[-1])
@@ -131,7 +166,7 @@ class ReferenceTrainer:
     def predict(self, state: ReferenceState, x: Any) -> Array:
         """Class probabilities (n, classes), or (n,) for a regression."""
         with np.errstate(over="ignore", invalid="ignore"):
-            last = self._forward(state.weights, state.biases, _dense(x))[-1]
+            last = self._forward(state.weights, state.biases, as_dense(x, np.float64))[-1]
             return _softmax(last) if self.sources.classes else last[:, 0]
 
     def evaluate(self, states: Sequence[ReferenceState]) -> list[Evaluation]:
@@ -155,28 +190,15 @@ class ReferenceTrainer:
         )
 
 
-def _dense(x: Any) -> Array:
-    return np.asarray(x.toarray() if hasattr(x, "toarray") else x, dtype=np.float64)
-
-
 def _softmax(logits: Array) -> Array:
     shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
     result: Array = shifted / shifted.sum(axis=1, keepdims=True)
     return result
 
 
-def _relu(total: Array) -> Array:
-    return np.maximum(total, 0.0)
-
-
-def _sigmoid(total: Array) -> Array:
-    result: Array = 1.0 / (1.0 + np.exp(-total))
-    return result
-
-
 # Each activation with its slope as a function of its own output.
 _ACTIVATIONS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {
-    "relu": (_relu, lambda output: np.where(output > 0, 1.0, 0.0)),
-    "sigmoid": (_sigmoid, lambda output: output * (1.0 - output)),
+    "relu": (lambda total: np.maximum(total, 0.0), lambda output: np.where(output > 0, 1.0, 0.0)),
+    "sigmoid": (lambda total: 1.0 / (1.0 + np.exp(-total)), lambda output: output * (1.0 - output)),
     "tanh": (np.tanh, lambda output: 1.0 - output * output),
 }

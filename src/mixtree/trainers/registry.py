@@ -5,16 +5,17 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from inspect import Parameter, signature
 from typing import Any
-
-import numpy as np
-from scipy.sparse import csr_array
 
 from mixtree.data.arrays import refuse_lossy
 from mixtree.data.sources import Sources, in_order
+from mixtree.data.sparse import as_csr, as_dense, as_table, is_sparse
 from mixtree.errors import InputError
-from mixtree.trainer import Trainer
-from mixtree.trainers.boosting import ROUNDS
+from mixtree.trainer import TrainerBase
+from mixtree.trainers.boosting import ROUNDS, LightGBMTrainer, XGBoostTrainer
+from mixtree.trainers.mlp import MlpTrainer
 from mixtree.trainers.rows import balanced_weights
 
 NAMES = ("mlp", "linear", "lightgbm", "xgboost", "sklearn:NAME")
@@ -56,7 +57,21 @@ def own_trees(model: Any) -> int | None:
 
 
 class Predictor:
-    """A trained model that predicts further rows; it holds no training rows and is loaded when first used."""
+    """A trained model that predicts further rows; it holds no training rows and is loaded when first used.
+
+    Parameters
+    ----------
+    model : str or object
+        What ``make_trainer`` made the trainer of.
+    trainer : TrainerBase
+        Saves the state; it is made again without training rows to load it.
+    state : object
+        The trained model.
+    like : Sources
+        Whose names, classes and kind of features the rows have.
+    columns : sequence, optional
+        The columns that a data frame of rows must have.
+    """
 
     def __init__(
         self, model: Any, trainer: Any, state: Any, like: Sources, columns: Sequence[Any] | None = None
@@ -64,7 +79,7 @@ class Predictor:
         self._model, self._arrays = model, trainer.save(state)
         self._names, self._classes, self._columns = like.names, like.classes, columns
         x = like.validation.x
-        self._sparse, self._shape, self._dtype = hasattr(x, "tocsr"), tuple(x.shape[1:]), x.dtype
+        self._sparse, self._shape, self._dtype = is_sparse(x), tuple(x.shape[1:]), x.dtype
         self._options = ModelOptions(transformers=getattr(trainer, "transformers", None))
         self._loaded: tuple[Any, Any] | None = None
 
@@ -81,17 +96,13 @@ class Predictor:
         """Class probabilities (n, classes), or numbers (n,), of rows of the same columns."""
         given = in_order(x, self._columns, "these rows", "those that the model was trained on")
         refuse_lossy(given, "these rows")
-        rows: Any = given.tocsr() if hasattr(given, "tocsr") else np.asarray(given)
+        rows = as_table(given)
         refuse_lossy(rows, "these rows")  # which were lists
         if rows.ndim < 2 or tuple(rows.shape[1:]) != self._shape:
             raise InputError(f"the model was trained on rows of shape {self._shape}; got {rows.shape}")
         rows = rows.astype(self._dtype)
-        if self._sparse != hasattr(rows, "tocsr"):  # to some models what is not stored is missing, not 0
-            rows = csr_array(rows) if self._sparse else rows.toarray()
-        trainer, state = self._load()
-        return trainer.predict(state, rows)
-
-    def _load(self) -> tuple[Any, Any]:
+        if self._sparse != is_sparse(rows):  # to some models what is not stored is missing, not 0
+            rows = as_csr(rows) if self._sparse else as_dense(rows)
         if self._model is None:
             raise InputError(
                 "the model is made by a function that could not be pickled with the result: keep it at the "
@@ -101,31 +112,39 @@ class Predictor:
             blank = Sources.blank(
                 self._names, shape=self._shape, classes=self._classes, sparse=self._sparse, dtype=self._dtype
             )
-            trainer: Any = make_trainer(self._model, blank, self._options)
+            trainer = make_trainer(self._model, blank, self._options)
             self._loaded = trainer, trainer.load(dict(self._arrays))
-        return self._loaded
+        trainer, state = self._loaded
+        return trainer.predict(state, rows)
 
 
-def make_trainer(model: Any, sources: Sources, options: ModelOptions) -> Trainer[Any]:
-    """The trainer of a model: a name, a scikit-learn or boosting estimator, or a torch module factory."""
-    if isinstance(model, str):
-        return _by_name(model, sources, options)
-    if hasattr(model, "partial_fit") or hasattr(model, "steps"):
-        return _partial_fit(model, sources, options)
-    if type(model).__module__.split(".")[0] in ("lightgbm", "xgboost"):
-        return _boosting(type(model).__module__.split(".")[0], sources, options, _changed(model))
-    if callable(model):
-        return _torch(model, sources, options)
-    raise InputError(
-        f"cannot train {type(model).__name__}: give one of {', '.join(NAMES)}, an object with partial_fit, "
-        "a LightGBM or XGBoost estimator, or a function that returns a torch module"
-    )
+def make_trainer(model: Any, sources: Sources, options: ModelOptions) -> TrainerBase[Any]:
+    """The trainer of a model.
 
+    Parameters
+    ----------
+    model : str or object
+        One of ``NAMES``, an object with ``partial_fit`` or a pipeline that ends in one, a LightGBM or XGBoost
+        estimator, or a function that makes a torch module, of nothing or of the numbers of features and
+        outputs.
+    sources : Sources
+        The rows to train on and the validation rows.
+    options : ModelOptions
+        What the user has chosen; an option that the family has no use for is an error.
 
-def _by_name(name: str, sources: Sources, options: ModelOptions) -> Trainer[Any]:
+    Returns
+    -------
+    TrainerBase
+
+    Examples
+    --------
+    >>> from mixtree.data.synthetic import synthetic
+    >>> sources = synthetic(sources=2, rows=200, seed=1).sources
+    >>> type(make_trainer("linear", sources, ModelOptions(lr=0.2))).__name__
+    'MlpTrainer'
+    """
+    name = model if isinstance(model, str) else ""
     if name in ("mlp", "linear"):
-        from mixtree.trainers.mlp import MlpTrainer
-
         return MlpTrainer(
             sources,
             hidden=(128, 128, 128) if name == "mlp" else (),
@@ -137,10 +156,37 @@ def _by_name(name: str, sources: Sources, options: ModelOptions) -> Trainer[Any]
     if name in ("lightgbm", "xgboost"):
         return _boosting(name, sources, options, {})
     if name.startswith("sklearn:"):
-        return _partial_fit(
-            _sklearn_estimator(name.removeprefix("sklearn:"), sources.classes), sources, options
+        model = _sklearn_estimator(name.removeprefix("sklearn:"), sources.classes)
+    elif isinstance(model, str):
+        raise InputError(f"unknown model {name!r}; choose one of {', '.join(NAMES)}")
+    library = type(model).__module__.split(".")[0]
+    if hasattr(model, "partial_fit") or hasattr(model, "steps"):
+        from mixtree.trainers.sklearn import PartialFitTrainer
+
+        _refuse(options, "scikit-learn models", "init", "lr", "class_weight")
+        return PartialFitTrainer(
+            sources, model, batch_size=options.batch_size, transformers=options.transformers
         )
-    raise InputError(f"unknown model {name!r}; choose one of {', '.join(NAMES)}")
+    if library in ("lightgbm", "xgboost"):
+        return _boosting(library, sources, options, _changed(model))
+    if not callable(model):
+        raise InputError(
+            f"cannot train {type(model).__name__}: give one of {', '.join(NAMES)}, an object with "
+            "partial_fit, a LightGBM or XGBoost estimator, or a function that returns a torch module"
+        )
+    import torch
+
+    from mixtree.trainers.torch.trainer import TorchTrainer
+
+    lr = DEFAULT_LR["mlp"] if options.lr is None else options.lr
+    return TorchTrainer(
+        sources,
+        _sized(model, sources),
+        optimizer=partial(torch.optim.SGD, lr=lr),
+        batch_size=options.batch_size,
+        class_weight=_class_weight(options, sources),
+        init=options.init,
+    )
 
 
 def _sklearn_estimator(name: str, classes: int) -> Any:
@@ -158,18 +204,9 @@ def _sklearn_estimator(name: str, classes: int) -> Any:
     return estimator(loss="log_loss") if name == "SGDClassifier" else estimator()
 
 
-def _partial_fit(estimator: Any, sources: Sources, options: ModelOptions) -> Trainer[Any]:
-    from mixtree.trainers.sklearn import PartialFitTrainer
-
-    _refuse(options, "scikit-learn models", "init", "lr", "class_weight")
-    return PartialFitTrainer(
-        sources, estimator, batch_size=options.batch_size, transformers=options.transformers
-    )
-
-
-def _boosting(library: str, sources: Sources, options: ModelOptions, params: dict[str, Any]) -> Trainer[Any]:
-    from mixtree.trainers.boosting import LightGBMTrainer, XGBoostTrainer
-
+def _boosting(
+    library: str, sources: Sources, options: ModelOptions, params: dict[str, Any]
+) -> TrainerBase[Any]:
     _refuse(options, "boosting models", "init", "class_weight")
     kind = LightGBMTrainer if library == "lightgbm" else XGBoostTrainer
     # How many trees there are is the study's budget, a step each.
@@ -189,29 +226,8 @@ def _changed(estimator: Any) -> dict[str, Any]:
     }
 
 
-def _torch(factory: Any, sources: Sources, options: ModelOptions) -> Trainer[Any]:
-    from functools import partial
-
-    import torch
-
-    from mixtree.trainers.torch.trainer import TorchTrainer
-
-    lr = DEFAULT_LR["mlp"] if options.lr is None else options.lr
-    return TorchTrainer(
-        sources,
-        _sized(factory, sources),
-        optimizer=partial(torch.optim.SGD, lr=lr),
-        batch_size=options.batch_size,
-        class_weight=_class_weight(options, sources),
-        init=options.init,
-    )
-
-
 def _sized(factory: Any, sources: Sources) -> Any:
     """A function that makes a module: as it is, or told the numbers of features and outputs."""
-    from functools import partial
-    from inspect import Parameter, signature
-
     try:
         given = signature(factory).parameters.values()
     except (TypeError, ValueError):  # a callable that does not tell what it takes

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mixtree.data.sampling import Cursor, Sampler
 from mixtree.data.sources import Rows, Sources
+from mixtree.data.sparse import is_sparse
 from mixtree.trainer import Job
 
 
@@ -27,7 +28,7 @@ def stacked(parts: Sequence[Rows]) -> Rows:
 
 def stacked_features(parts: Sequence[Any]) -> Any:
     """Features in one table: dense, or CSR as soon as one part is sparse."""
-    if not any(hasattr(part, "tocsr") for part in parts):
+    if not any(is_sparse(part) for part in parts):
         return np.concatenate([np.asarray(part) for part in parts])
     from scipy import sparse
 
@@ -44,7 +45,25 @@ def balanced_weights(sources: Sources) -> NDArray[np.float64]:
 def draw(
     sampler: Sampler, job: Job[Any], cursor: Cursor, batch_size: int
 ) -> tuple[NDArray[np.int64], Cursor]:
-    """The rows (steps, batch size) that a job reads, and the cursor after them."""
+    """The rows that a job reads, and the cursor after them.
+
+    Parameters
+    ----------
+    sampler : Sampler
+        Draws from the trainer's rows.
+    job : Job
+        Its mixture, steps and seed; a part of a longer stage reads what the whole stage would.
+    cursor : Cursor
+        What the job's model has read before.
+    batch_size : int
+        Rows per step.
+
+    Returns
+    -------
+    rows : array (steps, batch size)
+        Positions in the trainer's rows.
+    cursor : Cursor
+    """
     count, part = job.steps * batch_size, job.part
     if part is None:
         rows, cursor = sampler.draw(job.mixture, count, seed=job.seed, cursor=cursor)

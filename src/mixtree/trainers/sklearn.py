@@ -45,9 +45,10 @@ from mixtree._native.threads import one_thread
 from mixtree.data.identity import identity
 from mixtree.data.sampling import Cursor, Sampler
 from mixtree.data.sources import Rows, Sources
+from mixtree.data.sparse import as_table, is_sparse
 from mixtree.errors import DataError, InputError, TrainingError
 from mixtree.metrics import mean_and_error
-from mixtree.trainer import Evaluation, Job
+from mixtree.trainer import Evaluation, Job, TrainerBase
 from mixtree.trainers.evaluation import loss_evaluations
 from mixtree.trainers.fitted import frozen, restore, to_arrays
 from mixtree.trainers.rows import as_bytes, draw, from_bytes, load_cursor, save_cursor, stacked
@@ -77,11 +78,26 @@ class PartialFitState:
 _FRESH = "{}"
 
 
-class PartialFitTrainer:
+class PartialFitTrainer(TrainerBase[PartialFitState]):
     """Trains an estimator by ``partial_fit`` on batches of the mixture.
 
-    ``reset_optimizer`` forgets momentum, Adam's moments and the step counter at the start of every job.
+    Parameters
+    ----------
+    sources : Sources
+        The rows to train on and the validation rows.
+    estimator : scikit-learn estimator
+        One with ``partial_fit``, or a pipeline that ends in one.
+    batch_size : int
+        Rows per step.
+    replacement : bool
+        Draw rows independently; False reads every source in shuffled passes.
+    reset_optimizer : bool
+        Forget momentum, Adam's moments and the step counter at the start of every node.
+    transformers : Pipeline, optional
+        The pipeline's transformers where they were fitted before: they are not fitted again.
 
+    Examples
+    --------
     >>> from sklearn.linear_model import SGDClassifier
     >>> from mixtree.data.synthetic import synthetic
     >>> sources = synthetic(sources=2, rows=200, seed=1).sources
@@ -105,22 +121,53 @@ class PartialFitTrainer:
     ) -> None:
         if batch_size < 1:
             raise InputError(f"the batch size must be at least 1; got {batch_size}")
-        mine, final = _split(estimator)
-        self._final_name = estimator.steps[-1][0] if isinstance(estimator, Pipeline) else ""
+        final, mine, self._final_name = estimator, None, ""
+        if isinstance(estimator, Pipeline):
+            mine, final = (estimator[:-1] if len(estimator) > 1 else None), estimator[-1]
+            self._final_name = estimator.steps[-1][0]
+        if not hasattr(final, "partial_fit"):
+            raise InputError(
+                f"{_name(final)} has no partial_fit and cannot continue a model; use one that has, such as "
+                "SGDClassifier, SGDRegressor, MLPClassifier (solver 'adam' or 'sgd') or GaussianNB"
+            )
         self.sources, self.batch_size, self.reset_optimizer = sources, batch_size, reset_optimizer
         self.template = clone(final)
         if isinstance(final, MLPClassifier | MLPRegressor) and final.batch_size == "auto":
             # "auto" cuts what it is given into batches of 200: a step of ours would be several of its own.
             self.template.set_params(batch_size=batch_size)
+        self._gives = "labels"
+        if not sources.classes:
+            self._gives = "numbers"
+        elif hasattr(final, "predict_proba"):
+            self._gives = "probabilities"
+        elif hasattr(final, "decision_function"):
+            self._gives = "scores"
         self.step_size = _step_size(final)
         if self.step_size is not None:
             self.lr = float(getattr(final, self.step_size))
-        self._arguments = _check_task(final, sources)
-        self.transformers = _fit_transformers(mine, sources) if transformers is None else transformers
+        if not (is_classifier(final) if sources.classes else is_regressor(final)):
+            task = f"classification of {sources.classes} classes" if sources.classes else "regression"
+            kind = "classifier" if sources.classes else "regressor"
+            raise InputError(f"the sources are a {task}, and {_name(final)} is no {kind}")
+        self._arguments = set(inspect.signature(final.partial_fit).parameters)
+        if transformers is None and mine is not None:
+            training = stacked(sources.rows)
+            try:
+                transformers = clone(mine).fit(training.x, training.y)
+            except (TypeError, ValueError) as error:
+                raise InputError(
+                    f"the pipeline's transformers cannot be fitted on the sources' rows: {error}"
+                ) from error
+        self.transformers = transformers
         self.validation_x = self._transformed(sources.validation.x)
         # The target's rows come last: source K+1, drawn only by mixtures that give it weight.
-        self.rows = stacked([self._transformed_rows(part) for part in (*sources.rows, sources.validation)])
-        _check_rows(self.rows, self._arguments, final)
+        parts = (*sources.rows, sources.validation)
+        self.rows = stacked([Rows(self._transformed(part.x), part.y, part.weight) for part in parts])
+        values = self.rows.x.data if is_sparse(self.rows.x) else self.rows.x
+        if not np.issubdtype(values.dtype, np.number) or not np.isfinite(values).all():
+            raise DataError("the pipeline's transformers give features that are not finite numbers")
+        if self.rows.weight is not None and "sample_weight" not in self._arguments:
+            raise DataError(f"the rows have weights, and {_name(final)}.partial_fit takes none")
         self.sampler = Sampler([*sources.sizes, len(sources.validation)], replacement=replacement)
 
     def init(self, seed: int) -> PartialFitState:
@@ -130,54 +177,54 @@ class PartialFitTrainer:
     def train(self, jobs: Sequence[Job[PartialFitState]]) -> list[PartialFitState]:
         # Divergence is an outcome, not a warning.
         with one_thread(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            return [self._train_one(job) for job in jobs]
+            return [job.state if job.state.diverged else self._trained(job) for job in jobs]
 
-    def _train_one(self, job: Job[PartialFitState]) -> PartialFitState:
-        if job.state.diverged:
-            return job.state
+    def _trained(self, job: Job[PartialFitState]) -> PartialFitState:
         rows, cursor = draw(self.sampler, job, job.state.cursor, self.batch_size)
-        estimator, part = self._estimator(job.state), job.part
-        if self.reset_optimizer and (part is None or not part.before):
-            _forget_optimizer(estimator)
+        estimator, part, place = self._estimator(job.state), job.part, job.state.cursor.random
+        if self.reset_optimizer and (part is None or not part.before) and not job.state.fresh:
+            # Momentum, Adam's moments and the count of steps are forgotten.
+            if isinstance(estimator, MLPClassifier | MLPRegressor):
+                del estimator._optimizer
+                estimator.t_, estimator._no_improvement_count, estimator.best_loss_ = 0, 0, np.inf
+            elif isinstance(estimator, _ROW_BY_ROW):
+                estimator.t_ = 1.0
+        random = _stream(job.seed if part is None else part.seed)
+        if part is not None and part.before and place is not None:  # where the stage's last segment stopped
+            random.set_state(("MT19937", place[:-1].astype(np.uint32), int(place[-1]), 0, 0.0))
         try:
             with _scaled(estimator, self.step_size, job.lr_scale):
-                random = self._fit(estimator, rows, job)
+                self._fit(estimator, rows, random, job.state)
         except (TypeError, ValueError) as error:
             if not any(word in str(error) for word in _DIVERGED):
                 raise TrainingError(f"{_name(estimator)}.partial_fit failed: {error}") from error
             return PartialFitState(_FRESH, {}, cursor, diverged=True)
         if part is not None and part.before + job.steps < part.total:
-            cursor = replace(cursor, random=_place(random))
+            # The place in a stream: its 624 words, and how many of them are used.
+            _, words, used, _, _ = random.get_state()
+            cursor = replace(cursor, random=np.append(words, np.uint32(used)))
         return PartialFitState(*to_arrays(estimator), cursor)
 
     def _fit(
-        self, estimator: Any, rows: NDArray[np.int64], job: Job[PartialFitState]
-    ) -> np.random.RandomState:
+        self, estimator: Any, rows: NDArray[np.int64], random: np.random.RandomState, state: PartialFitState
+    ) -> None:
+        """One partial_fit per step's batch, or per several batches where that is the same."""
         per_call = 1
         if isinstance(estimator, _ROW_BY_ROW):
             per_call = max(1, _ROWS_PER_CALL // self.batch_size)
-        part, place = job.part, job.state.cursor.random
-        random = _stream(job.seed if part is None else part.seed)
-        if part is not None and part.before and place is not None:
-            random = _stream_at(place)
         # The cursor's order is the seed that the model was made with.
-        _seed(estimator, _stream(job.state.cursor.order) if job.state.fresh else random)
-        for start in range(0, job.steps, per_call):
+        _seed(estimator, _stream(state.cursor.order) if state.fresh else random)
+        for start in range(0, len(rows), per_call):
             batch = self.rows.take(rows[start : start + per_call].ravel())
-            self._partial_fit(estimator, batch)
-            if job.state.fresh and start == 0:
+            options: dict[str, Any] = {}
+            if "classes" in self._arguments and not hasattr(estimator, "classes_"):
+                options["classes"] = np.arange(self.sources.classes)  # costs a check in every call it gets
+            if batch.weight is not None:
+                options["sample_weight"] = batch.weight
+            if batch.weight is None or batch.weight.any():  # scikit-learn rejects a batch that weighs nothing
+                estimator.partial_fit(batch.x, batch.y, **options)
+            if state.fresh and start == 0:
                 _seed(estimator, random)
-        return random
-
-    def _partial_fit(self, estimator: Any, batch: Rows) -> None:
-        options: dict[str, Any] = {}
-        if "classes" in self._arguments and not hasattr(estimator, "classes_"):
-            options["classes"] = np.arange(self.sources.classes)  # costs a check in every call it is given to
-        if batch.weight is not None:
-            if not batch.weight.any():
-                return  # scikit-learn rejects a batch that weighs nothing
-            options["sample_weight"] = batch.weight
-        estimator.partial_fit(batch.x, batch.y, **options)
 
     def fitted(self, state: PartialFitState) -> Any:
         """The scikit-learn estimator of this state, or the pipeline if the trainer was given one."""
@@ -205,11 +252,11 @@ class PartialFitTrainer:
             return np.full(shape, 1.0 / classes if classes else 0.0), None
         estimator = self._estimator(state)
         with one_thread(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            if not classes:
+            if self._gives == "numbers":
                 return np.asarray(estimator.predict(x), dtype=np.float64), None
-            if hasattr(estimator, "predict_proba"):
+            if self._gives == "probabilities":
                 return np.asarray(estimator.predict_proba(x), dtype=np.float64), None
-            if not hasattr(estimator, "decision_function"):
+            if self._gives == "labels":
                 return np.eye(classes)[estimator.predict(x)], None
             scores = np.asarray(estimator.decision_function(x), dtype=np.float64)
             if scores.ndim == 1:
@@ -218,21 +265,23 @@ class PartialFitTrainer:
             return shifted / shifted.sum(axis=1, keepdims=True), scores
 
     def evaluate(self, states: Sequence[PartialFitState]) -> list[Evaluation]:
-        return [self._evaluate(state) for state in states]
-
-    def _evaluate(self, state: PartialFitState) -> Evaluation:
         y, classes = self.sources.validation.y, self.sources.classes
-        predictions, scores = self._predict(state, self.validation_x)
-        if state.diverged:
-            return Evaluation(float("inf"), predictions=predictions)
-        if not classes or hasattr(self.template, "predict_proba"):
-            return loss_evaluations(y, predictions[None], classes=classes)[0]
-        if hasattr(self.template, "decision_function"):
-            losses = _hinge(y, np.zeros_like(predictions) if scores is None else scores)
-        else:
-            losses = (predictions.argmax(axis=1) != y).astype(np.float64)
-        mean, error = mean_and_error(losses)
-        return Evaluation(float(mean), float(error), predictions)
+        evaluations = []
+        for state in states:
+            predictions, scores = self._predict(state, self.validation_x)
+            if state.diverged:
+                evaluations.append(Evaluation(float("inf"), predictions=predictions))
+                continue
+            if self._gives in ("numbers", "probabilities"):
+                evaluations += loss_evaluations(y, predictions[None], classes=classes)
+                continue
+            if self._gives == "scores":
+                losses = _hinge(y, np.zeros_like(predictions) if scores is None else scores)
+            else:
+                losses = (predictions.argmax(axis=1) != y).astype(np.float64)
+            mean, error = mean_and_error(losses)
+            evaluations.append(Evaluation(float(mean), float(error), predictions))
+        return evaluations
 
     def epochs(self, state: PartialFitState) -> Array:
         """How often each source's rows were read."""
@@ -271,73 +320,15 @@ class PartialFitTrainer:
     def _transformed(self, x: Any) -> Any:
         if self.transformers is not None:
             x = self.transformers.transform(x)
-        return x.tocsr() if hasattr(x, "tocsr") else np.asarray(x)
-
-    def _transformed_rows(self, part: Rows) -> Rows:
-        return Rows(self._transformed(part.x), part.y, part.weight)
+        return as_table(x)
 
 
 def _name(estimator: Any) -> str:
     return type(estimator).__name__
 
 
-def _split(estimator: Any) -> tuple[Any, Any]:
-    """The transformers, as a pipeline of their own or None, and the estimator they end in."""
-    transformers, final = None, estimator
-    if isinstance(estimator, Pipeline):
-        transformers, final = (estimator[:-1] if len(estimator) > 1 else None), estimator[-1]
-    if not hasattr(final, "partial_fit"):
-        raise InputError(
-            f"{_name(final)} has no partial_fit and cannot continue a model; use one that has, such as "
-            "SGDClassifier, SGDRegressor, MLPClassifier (solver 'adam' or 'sgd') or GaussianNB"
-        )
-    return transformers, final
-
-
-def _check_task(estimator: Any, sources: Sources) -> set[str]:
-    """The arguments that partial_fit knows."""
-    fits = is_classifier(estimator) if sources.classes else is_regressor(estimator)
-    if not fits:
-        task = f"classification of {sources.classes} classes" if sources.classes else "regression"
-        kind = "classifier" if sources.classes else "regressor"
-        raise InputError(f"the sources are a {task}, and {_name(estimator)} is no {kind}")
-    return set(inspect.signature(estimator.partial_fit).parameters)
-
-
-def _fit_transformers(transformers: Any, sources: Sources) -> Any:
-    if transformers is None:
-        return None
-    training = stacked(sources.rows)
-    try:
-        return clone(transformers).fit(training.x, training.y)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"the pipeline's transformers cannot be fitted on the sources' rows: {error}"
-        ) from error
-
-
-def _check_rows(rows: Rows, arguments: set[str], estimator: Any) -> None:
-    values = rows.x.data if hasattr(rows.x, "tocsr") else rows.x
-    if not np.issubdtype(values.dtype, np.number) or not np.isfinite(values).all():
-        raise DataError("the pipeline's transformers give features that are not finite numbers")
-    if rows.weight is not None and "sample_weight" not in arguments:
-        raise DataError(f"the rows have weights, and {_name(estimator)}.partial_fit takes none")
-
-
 def _stream(seed: int) -> np.random.RandomState:
     return np.random.RandomState(np.random.MT19937(seed))
-
-
-def _place(stream: np.random.RandomState) -> NDArray[np.uint32]:
-    """Where a stream is: its 624 words, and how many of them are used."""
-    _, words, used, _, _ = stream.get_state()
-    return np.append(words, np.uint32(used))
-
-
-def _stream_at(place: NDArray[Any]) -> np.random.RandomState:
-    stream = np.random.RandomState(np.random.MT19937(0))
-    stream.set_state(("MT19937", place[:-1].astype(np.uint32), int(place[-1]), 0, 0.0))
-    return stream
 
 
 def _seed(estimator: Any, stream: np.random.RandomState) -> None:
@@ -347,7 +338,7 @@ def _seed(estimator: Any, stream: np.random.RandomState) -> None:
 
 def _step_size(estimator: Any) -> str | None:
     parameters = estimator.get_params(deep=False)
-    if "eta0" in parameters and getattr(estimator, "learning_rate", None) != "optimal":
+    if "eta0" in parameters and parameters.get("learning_rate") != "optimal":
         return "eta0"
     return "learning_rate_init" if "learning_rate_init" in parameters else None
 
@@ -370,14 +361,6 @@ def _scaled(estimator: Any, name: str | None, scale: float) -> Iterator[None]:
         # A schedule may have moved it; where it has not, no rounding either.
         moved = optimizer.learning_rate != before * scale
         optimizer.learning_rate = optimizer.learning_rate / scale if moved else before
-
-
-def _forget_optimizer(estimator: Any) -> None:
-    if isinstance(estimator, MLPClassifier | MLPRegressor) and hasattr(estimator, "_optimizer"):
-        del estimator._optimizer
-        estimator.t_, estimator._no_improvement_count, estimator.best_loss_ = 0, 0, np.inf
-    elif isinstance(estimator, _ROW_BY_ROW) and hasattr(estimator, "t_"):
-        estimator.t_ = 1.0
 
 
 def _hinge(y: NDArray[Any], scores: Array) -> Array:

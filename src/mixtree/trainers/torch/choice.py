@@ -63,9 +63,22 @@ def choose_engine(
 ) -> Engine:
     """The fastest of the engines that train this module right, by the time of a few steps.
 
-    A study of so many ``steps``, ended after so many ``seconds``, spends CHOICE_SHARE of its time on it: an
-    engine that takes longer to try is not tried, and a short study takes the eager loop at once. Modules that
-    are alike are timed once in a process; whether an engine trains a module right is checked for each.
+    A study spends CHOICE_SHARE of its time on it: an engine that takes longer to try is not tried, and a
+    short study takes the eager loop at once. Modules that are alike are timed once in a process; whether an
+    engine trains a module right is checked for each.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        What is trained, and how.
+    group : int
+        Models that may be trained at once.
+    initial : TorchState
+        A fresh model.
+    steps : int, optional
+        The study's budget.
+    seconds : float, optional
+        The study's time limit.
     """
     eager = EagerEngine(recipe)
     if _only_eager(recipe):
@@ -194,16 +207,19 @@ def _deviation(replica: Replica, initial: TorchState, right: TorchState, tried: 
     before, good, tested = ([state.tensors[name] for name in names] for state in (initial, right, tried))
     if type(replica.optimizer) is not torch.optim.SGD:
         # Where a gradient is only rounding, adaptive optimizers still take full steps, in any direction:
-        # their averages of the gradients tell, not the parameters.
-        good, tested = (_memory(state) for state in (right, tried))
+        # their averages of the gradients tell, not the parameters. Counts of steps are equal and large:
+        # beside them no difference would show.
+        good, tested = (
+            [
+                value
+                for kept in state.optimizer["state"]
+                for name, value in kept.items()
+                if isinstance(value, Tensor) and name not in COUNTS
+            ]
+            for state in (right, tried)
+        )
         before = [torch.zeros_like(each) for each in good]
     return max([_share(before, good, tested), *shares])
-
-
-def _memory(state: TorchState) -> list[Tensor]:
-    entries = [entry for kept in state.optimizer["state"] for entry in kept.items()]
-    # Counts of steps are equal and large: beside them no difference would show.
-    return [value for name, value in entries if isinstance(value, Tensor) and name not in COUNTS]
 
 
 def _share(before: Sequence[Tensor], good: Sequence[Tensor], tested: Sequence[Tensor]) -> float:

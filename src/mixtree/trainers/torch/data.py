@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mixtree.data.sources import Rows
+from mixtree.data.sparse import as_dense, is_sparse
 from mixtree.errors import InputError
 from mixtree.trainers.rows import stacked_features
 
@@ -69,24 +70,35 @@ class Table:
         if not classes:
             self.y = self.y.to(dtype)
         weights = np.concatenate([part.weights for part in parts])
-        self.class_weight = None if class_weight is None else _per_class(class_weight, classes)
-        if self.class_weight is not None:
+        self.class_weight: NDArray[np.float64] | None = None
+        if class_weight is not None:
+            if not classes:
+                raise InputError(
+                    "class_weight= needs classes; in a regression give row weights with the data"
+                )
+            given: Any = class_weight
+            if isinstance(class_weight, Mapping):
+                given = [class_weight.get(k, 1.0) for k in range(classes)]
+            self.class_weight = np.asarray(given, dtype=np.float64)
+            sound = np.all(np.isfinite(self.class_weight)) and np.all(self.class_weight >= 0)
+            if self.class_weight.shape != (classes,) or not sound:
+                raise InputError(
+                    f"class_weight= must be {classes} finite numbers of at least 0; got {class_weight!r}"
+                )
             weights = weights * self.class_weight[labels]
         self.weight = None if np.all(weights == 1) else torch.from_numpy(weights).to(device, dtype)
         self.x: Tensor | None = None
 
     def settle(self) -> None:
         """Make the dense table of inputs, where there is one, in place of the raw one."""
-        if self.collate is None and not hasattr(self.raw, "tocsr"):
+        if self.collate is None and not is_sparse(self.raw):
             self.x, self.raw = self.inputs(self.raw), None
 
     def inputs(self, x: Any) -> Any:
         """What the module is called with for these rows of features."""
         if self.collate is not None:
             return _to_device(self.collate(x), self.device)
-        if hasattr(x, "toarray"):
-            x = x.toarray()
-        array = np.asarray(x)
+        array = as_dense(x)
         if self.whole_numbers and np.issubdtype(array.dtype, np.integer):
             return torch.from_numpy(array.astype(np.int64)).to(self.device)
         narrow = np.float64 if self.dtype == torch.float64 else np.float32
@@ -107,19 +119,17 @@ class Table:
         width = self.width * self.dtype.itemsize * int(np.prod(rows.shape[1:]))
         block = max(1, _BLOCK_BYTES // max(1, width))
         for start in range(0, len(rows), block):
-            yield from self._block(rows[start : start + block])
-
-    def _block(self, rows: NDArray[np.int64]) -> Iterator[Batch]:
-        places = torch.from_numpy(rows.reshape(-1)).to(self.device)
-        x = self.inputs(self.raw[rows.reshape(-1)]) if self.x is None else self.x.index_select(0, places)
-        # Cut into steps by one call each: indexing row by row costs more than the gathering itself.
-        inputs = x.view(*rows.shape, *x.shape[1:]).unbind(0)
-        labels = self.y.index_select(0, places).view(rows.shape).unbind(0)
-        if self.weight is None:
-            yield from ((x, y, None) for x, y in zip(inputs, labels, strict=True))
-        else:
-            weights = self.weight.index_select(0, places).view(rows.shape).unbind(0)
-            yield from zip(inputs, labels, weights, strict=True)
+            some = rows[start : start + block]
+            places = torch.from_numpy(some.reshape(-1)).to(self.device)
+            x = self.inputs(self.raw[some.reshape(-1)]) if self.x is None else self.x.index_select(0, places)
+            # Cut into steps by one call each: indexing row by row costs more than the gathering itself.
+            inputs = x.view(*some.shape, *x.shape[1:]).unbind(0)
+            labels = self.y.index_select(0, places).view(some.shape).unbind(0)
+            if self.weight is None:
+                yield from ((x, y, None) for x, y in zip(inputs, labels, strict=True))
+            else:
+                weights = self.weight.index_select(0, places).view(some.shape).unbind(0)
+                yield from zip(inputs, labels, weights, strict=True)
 
 
 class Objective:
@@ -184,7 +194,18 @@ class Objective:
             )
             raise InputError(f"for {rows} rows the module must give a tensor of {rows} rows; it gave {got}")
         if self.loss is None or not callable(self.output):
-            self._check_width(output)
+            shaped = (
+                f"{tuple(output.shape)} for {rows} rows. Change its last layer, or give loss= and output="
+            )
+            if self.classes and not (self._single(output) or output.shape[1:] == (self.classes,)):
+                raise InputError(
+                    f"with {self.classes} classes the module must give (rows, {self.classes}); it gives "
+                    f"{shaped}"
+                )
+            if not self.classes and output.numel() != rows:
+                raise InputError(
+                    f"in a regression the module must give one number per row; it gives {shaped}"
+                )
         if self.loss is not None:
             try:
                 losses = self.loss(output, self._fitting(output, y))
@@ -207,21 +228,6 @@ class Objective:
         if shape != ((rows, self.classes) if self.classes else (rows,)):
             wanted = f"({rows}, {self.classes})" if self.classes else f"({rows},)"
             raise InputError(f"predictions of {rows} rows must have shape {wanted}; they have {shape}")
-
-    def _check_width(self, output: Tensor) -> None:
-        columns = output.numel() // len(output)
-        if self.classes and not (self._single(output) or output.shape[1:] == (self.classes,)):
-            raise InputError(
-                f"with {self.classes} classes the module must give (rows, {self.classes}); it gives "
-                f"{tuple(output.shape)} for {len(output)} rows. Change its last layer, or give loss= and "
-                f"output="
-            )
-        if not self.classes and columns != 1:
-            raise InputError(
-                f"in a regression the module must give one number per row; it gives "
-                f"{tuple(output.shape)} for {len(output)} rows. Change its last layer, or give loss= and "
-                f"output="
-            )
 
     def _single(self, output: Tensor) -> bool:
         """Whether a module tells two classes apart by one number per row."""
@@ -246,16 +252,6 @@ class Objective:
                 output.reshape(-1), y.to(output.dtype), reduction=reduction
             )
         return functional.cross_entropy(output, y, reduction=reduction)
-
-
-def _per_class(weight: Sequence[float] | Mapping[int, float], classes: int) -> NDArray[np.float64]:
-    if not classes:
-        raise InputError("class_weight= needs classes; in a regression give row weights with the data")
-    given = [weight.get(k, 1.0) for k in range(classes)] if isinstance(weight, Mapping) else weight
-    weights = np.asarray(given, dtype=np.float64)
-    if weights.shape != (classes,) or not np.all(np.isfinite(weights)) or weights.min() < 0:
-        raise InputError(f"class_weight= must be {classes} finite numbers of at least 0; got {weight!r}")
-    return weights
 
 
 def _to_device(inputs: Any, device: torch.device) -> Any:

@@ -98,27 +98,33 @@ class EagerEngine:
 
     def train(self, jobs: Sequence[TorchJob]) -> list[TorchState]:
         with untouched(self.recipe.device):
-            return [self._until_it_fits(job) for job in jobs]
-
-    def _until_it_fits(self, job: TorchJob) -> TorchState:
-        while True:
-            try:
-                return self._train_one(job)
-            except RuntimeError as error:
-                # The job starts again from its state: its numbers depend on the final size alone.
-                self.micro = smaller(error, self.micro, "training")
-                free_memory(self.recipe.device)
+            states: list[TorchState] = []
+            while len(states) < len(jobs):
+                try:
+                    states.append(self._train_one(jobs[len(states)]))
+                except RuntimeError as error:
+                    # The job starts again from its state: its numbers depend on the final size alone.
+                    self.micro = smaller(error, self.micro, "training")
+                    free_memory(self.recipe.device)
+            return states
 
     def _train_one(self, job: TorchJob) -> TorchState:
-        recipe, replica = self.recipe, self.recipe.replica
+        recipe, replica, table, micro = self.recipe, self.recipe.replica, self.recipe.table, self.micro
         rows, cursor = recipe.rows(job)
+        batches: Iterator[list[Batch]] = ([batch] for batch in table.batches(rows))
+        if micro < recipe.batch_size:
+            starts = range(0, recipe.batch_size, micro)
+            batches = (
+                [next(table.batches(chosen[None, start : start + micro])) for start in starts]
+                for chosen in rows
+            )
         if not replica.module.training:
             replica.module.train()
         replica.load(recipe.state(job))
         try:
             _seed_outside_torch(job.seed)
             recipe.seed(job)
-            for pieces in self._steps(rows):
+            for pieces in batches:
                 if self.plain and len(pieces) == 1:
                     self._plain_step(pieces[0], job.lr_scale)
                 else:
@@ -126,16 +132,6 @@ class EagerEngine:
             return recipe.after(job, replica.capture(cursor))
         finally:
             replica.module.zero_grad(set_to_none=True)
-
-    def _steps(self, rows: NDArray[np.int64]) -> Iterator[list[Batch]]:
-        """The pieces of every step's batch."""
-        table, micro = self.recipe.table, self.micro
-        if micro >= self.recipe.batch_size:
-            yield from ([batch] for batch in table.batches(rows))
-            return
-        for chosen in rows:
-            starts = range(0, len(chosen), micro)
-            yield [next(table.batches(chosen[None, start : start + micro])) for start in starts]
 
     def _plain_step(self, piece: Batch, lr_scale: float) -> None:
         """The same as below without what an optimizer does besides, a quarter of a small model's time."""
@@ -221,21 +217,17 @@ class TracedEngine:
     def train(self, jobs: Sequence[TorchJob]) -> list[TorchState]:
         results: dict[int, TorchState] = {}
         for start in range(0, len(jobs), self.group):
-            for plan, places in self._alike(jobs, range(start, min(start + self.group, len(jobs)))):
+            # Jobs can take every step together if they have as many steps, equal step sizes and step counts.
+            alike: dict[Any, tuple[Plan | None, list[int]]] = {}
+            for place in range(start, min(start + self.group, len(jobs))):
+                job = jobs[place]
+                plan = self.program(1).plan(self.recipe.state(job), job.steps, job.lr_scale)
+                alike.setdefault(place if plan is None else plan.key, (plan, []))[1].append(place)
+            for plan, places in alike.values():
                 some = [jobs[place] for place in places]
                 trained = self.eager.train(some) if plan is None else self._together(some, plan)
                 results.update(zip(places, trained, strict=True))
         return [results[place] for place in range(len(jobs))]
-
-    def _alike(self, jobs: Sequence[TorchJob], places: Sequence[int]) -> list[tuple[Plan | None, list[int]]]:
-        """Jobs that can take every step together: as many steps, equal step sizes, equal step counts."""
-        buckets: dict[Any, tuple[Plan | None, list[int]]] = {}
-        for place in places:
-            job = jobs[place]
-            plan = self.program(1).plan(self.recipe.state(job), job.steps, job.lr_scale)
-            key = place if plan is None else plan.key
-            buckets.setdefault(key, (plan, []))[1].append(place)
-        return list(buckets.values())
 
     def _together(self, jobs: Sequence[TorchJob], plan: Plan) -> list[TorchState]:
         read = [self.recipe.rows(job) for job in jobs]

@@ -48,7 +48,15 @@ class Gradient:
 def trace_gradient(
     loss: Loss, parameters: Sequence[Tensor], buffers: Sequence[Tensor], batch: Sequence[Tensor]
 ) -> Gradient:
-    """Trace the gradient of ``loss(parameters, buffers, *batch)`` with respect to the parameters."""
+    """Trace the gradient of a loss with respect to the parameters.
+
+    Parameters
+    ----------
+    loss : callable
+        ``loss(parameters, buffers, *batch)`` gives one number.
+    parameters, buffers, batch : sequences of tensors
+        Values to trace with; shapes and types are what counts.
+    """
     count, last = len(parameters), len(parameters) + len(buffers)
 
     def gradient(*tensors: Tensor) -> tuple[Tensor | None, ...]:
@@ -70,7 +78,8 @@ def trace_gradient(
             raise TraceError(f"the step changes tensors in place ({node.target})")
     _simplify(graph)
     _shorten_sums(graph)
-    random = any(torch.Tag.nondeterministic_seeded in _tags(node) for node in graph.nodes)
+    operations = [node.target for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+    random = any(torch.Tag.nondeterministic_seeded in each.tags for each in operations)
     output = next(node for node in graph.nodes if node.op == "output")
     outputs = tuple(each if isinstance(each, fx.Node) else None for each in output.args[0])
     return Gradient(graph, inputs, outputs, _constants(module), random)
@@ -206,10 +215,6 @@ def _key(node: fx.Node) -> Any:
     except TypeError:
         return None
     return key
-
-
-def _tags(node: fx.Node) -> Sequence[torch.Tag]:
-    return node.target.tags if isinstance(node.target, torch._ops.OpOverload) else ()
 
 
 def _changes_inputs(node: fx.Node) -> bool:

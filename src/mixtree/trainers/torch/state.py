@@ -180,8 +180,9 @@ class Replica:
     def capture(self, cursor: Cursor) -> TorchState:
         """The state reached by now."""
         moved = {**self.parameters, **self.buffers}
+        scale = None if self.scaler is None else clone(self.scaler.state_dict())
         tensors = {name: self.frozen[name] if name in self.frozen else clone(x) for name, x in moved.items()}
-        return TorchState(tensors, self.optimizer_tree(), self.schedule_tree(), self._scale(), cursor)
+        return TorchState(tensors, self.optimizer_tree(), self.schedule_tree(), scale, cursor)
 
     def optimizer_tree(self) -> Tree:
         """What the optimizer keeps, and its settings."""
@@ -204,9 +205,6 @@ class Replica:
     def schedule_tree(self) -> Tree:
         """Where the schedule stands."""
         return None if self.scheduler is None else clone(self.scheduler.state_dict())
-
-    def _scale(self) -> Tree:
-        return None if self.scaler is None else clone(self.scaler.state_dict())
 
 
 def state_arrays(state: TorchState) -> dict[str, NDArray[Any]]:

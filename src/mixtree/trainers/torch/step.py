@@ -45,11 +45,28 @@ def compile_step(
 ) -> Callable[..., Any]:
     """A function (*batch, *settings) that takes one step on these very tensors.
 
-    Every gradient goes into its target: target ← keep·target + share·gradient, (keep, share) given by
-    ``rule`` from the settings; in one operation with the matrix product that gives the gradient where there
-    is one. ``finish`` adds what comes after from the nodes of ``extras`` and settings.
-    Parameters at the places ``transposed`` are used by their transpose alone: they, and their targets as
-    given, lie transposed in memory.
+    Every gradient goes into its target: target ← keep·target + share·gradient, in one operation with the
+    matrix product that gives the gradient where there is one.
+
+    Parameters
+    ----------
+    gradient : Gradient
+        The traced gradient.
+    parameters, buffers : sequences of tensors
+        What it is computed from.
+    targets : sequence of tensors or None
+        Where the gradient of each parameter goes.
+    transposed : collection of int
+        Places of parameters that are used by their transpose alone: they, and their targets as given, lie
+        transposed in memory.
+    settings : int
+        How many numbers the function takes after the batch.
+    rule : callable
+        Gives (keep, share) from the settings.
+    extras : sequence of tensors
+        What ``finish`` works on.
+    finish : callable, optional
+        Adds what comes after, from the nodes of ``extras`` and settings.
     """
     fixed = _fixed(gradient, [*parameters, *buffers])
     graph = fx.Graph()
@@ -62,7 +79,10 @@ def compile_step(
         if node not in nodes and node.op == "call_function":
             nodes[node] = _emit(graph, node, nodes)
     moving = gradient.inputs[: len(parameters)]
-    ones = _row_of_ones(gradient, len(parameters) + len(buffers))
+    # For sums over the rows of a batch: ones ([models,] 1, batch size); labels have no 1 in the middle.
+    labels = gradient.inputs[len(parameters) + len(buffers) + 1].meta["val"]
+    dtype = gradient.inputs[0].meta["val"].dtype
+    ones = torch.ones(*labels.shape, dtype=dtype, device=labels.device).unsqueeze(-2)
     known: list[Tensor | None] = [*fixed.values(), ones]
     keep, share = rule(values)
     parts = [
@@ -84,11 +104,8 @@ def compile_step(
     drop_unused(graph)
     graph.lint()
     step = fx.GraphModule(torch.nn.Module(), graph).forward
-    return _bound(step, (*known, *extras))
-
-
-def _bound(step: Callable[..., Any], known: tuple[Any, ...]) -> Callable[..., Any]:
-    return lambda *given: step(*known, *given)
+    bound = (*known, *extras)
+    return lambda *given: step(*bound, *given)
 
 
 def _fixed(gradient: Gradient, tensors: Sequence[Tensor]) -> dict[fx.Node, Tensor]:
@@ -98,13 +115,6 @@ def _fixed(gradient: Gradient, tensors: Sequence[Tensor]) -> dict[fx.Node, Tenso
         if node not in fixed and is_view(node) and node.args[0] in fixed:
             fixed[node] = node.target(*fx.map_arg(node.args, fixed.__getitem__), **node.kwargs)
     return fixed
-
-
-def _row_of_ones(gradient: Gradient, place: int) -> Tensor:
-    """Ones ([models,] 1, batch size), for sums over the rows of a batch; labels have no 1 in the middle."""
-    labels = gradient.inputs[place + 1].meta["val"]
-    dtype = gradient.inputs[0].meta["val"].dtype
-    return torch.ones(*labels.shape, dtype=dtype, device=labels.device).unsqueeze(-2)
 
 
 def _sum_of_rows(

@@ -239,14 +239,13 @@ class Program:
                 settings.append(_scaled(replica.optimizer.param_groups[0], lr_scale))
                 replica.scheduler.step()
             groups, schedule = replica.settings(), replica.schedule_tree()
-        return Plan(settings, groups, schedule, key) if self._fits(settings) else None
-
-    def _fits(self, settings: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether momentum and decay are on or off as they were when the step was compiled."""
-        return self.own is not None or all(
-            bool(each["momentum"]) == self.momentum and bool(each["weight_decay"]) == self.decay
+        # Momentum and decay must be on or off as they were when the step was compiled.
+        if self.own is None and any(
+            (bool(each["momentum"]), bool(each["weight_decay"])) != (self.momentum, self.decay)
             for each in settings
-        )
+        ):
+            return None
+        return Plan(settings, groups, schedule, key)
 
     def run(
         self, states: Sequence[TorchState], rows: NDArray[np.int64], plan: Plan, cursors: Sequence[Cursor]
@@ -254,33 +253,20 @@ class Program:
         """One new state per state, after the rows (steps, [models,] batch size)."""
         with torch.no_grad():
             self._load(states)
-            if self.own is None:
-                self._run_plain(rows, plan)
-            else:
-                self._run_own(rows, plan, self.own)
+            step, own = self.step, self.own
+            for (x, y, weight), each in zip(self.table.batches(rows), plan.settings, strict=True):
+                batch = (x, y) if weight is None else (x, y, weight)
+                if own is None:
+                    lr, decay = each["lr"], each["weight_decay"]
+                    second = (each["momentum"], decay) if self.momentum else (1 - lr * decay, 0.0)
+                    step(*batch, -lr, *second)
+                else:
+                    step(*batch)
+                    if self.clip_norm is not None:
+                        self._clip(self.clip_norm)
+                    own.param_groups[0].update(each)
+                    own.step()
             return self._capture(states, plan, cursors)
-
-    def _run_plain(self, rows: NDArray[np.int64], plan: Plan) -> None:
-        step = self.step
-        for (x, y, weight), each in zip(self.table.batches(rows), plan.settings, strict=True):
-            lr, decay = each["lr"], each["weight_decay"]
-            second = (each["momentum"], decay) if self.momentum else (1 - lr * decay, 0.0)
-            if weight is None:
-                step(x, y, -lr, *second)
-            else:
-                step(x, y, weight, -lr, *second)
-
-    def _run_own(self, rows: NDArray[np.int64], plan: Plan, own: torch.optim.Optimizer) -> None:
-        group = own.param_groups[0]
-        for (x, y, weight), settings in zip(self.table.batches(rows), plan.settings, strict=True):
-            if weight is None:
-                self.step(x, y)
-            else:
-                self.step(x, y, weight)
-            if self.clip_norm is not None:
-                self._clip(self.clip_norm)
-            group.update(settings)
-            own.step()
 
     def _clip(self, bound: float) -> None:
         """Scale each model's gradient so that its norm is at most the bound."""

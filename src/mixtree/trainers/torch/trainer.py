@@ -25,7 +25,7 @@ from mixtree.data.identity import identity
 from mixtree.data.sampling import Sampler
 from mixtree.data.sources import TARGET, Sources
 from mixtree.metrics import mean_and_error
-from mixtree.trainer import Evaluation, Job
+from mixtree.trainer import Evaluation, Job, TrainerBase
 from mixtree.trainers.evaluation import loss_evaluations
 from mixtree.trainers.torch.choice import choose_engine, make_engine
 from mixtree.trainers.torch.data import Objective, Table, call, device_called
@@ -62,30 +62,65 @@ _AMP: dict[Any, torch.dtype | None] = {
 }
 
 
-class TorchTrainer:
-    """A torch module trained on mixtures of the sources; ``module`` builds a new one at each call.
-
-    - ``loss(output, y)`` gives the loss of every row, or their mean if there are no weights. Default:
-      cross-entropy, or squared error in a regression. A module with one output per row gets ``y`` in the
-      output's shape and type. The same loss on the validation rows, unweighted, is a node's value.
-    - ``optimizer`` makes an optimizer from parameters, ``scheduler`` a schedule from the optimizer; it moves
-      once per step and goes on from node to node. ``reset_optimizer`` starts both anew at every node.
-    - ``collate`` makes the module's input from some rows of x: a tensor, a tuple of arguments or a mapping of
-      named ones. Without it rows become tensors; sparse rows become dense batch by batch.
-    - ``output`` says what the module gives, for predictions: ``"logits"``, ``"probabilities"``, or a function
-      from outputs to predictions.
-    - ``class_weight`` and the rows' own weights multiply each row's loss. ``clip_norm`` clips gradients.
-    - ``amp`` is mixed precision: ``True`` or ``"float16"`` with loss scaling, or ``"bfloat16"``.
-    - ``init`` is a pre-trained model to start from: a safetensors file or a mapping of arrays.
-    - ``engine``: ``"eager"`` is the plain loop; ``"traced"`` runs a simplified trace of the step; ``"vmap"``
-      the same for up to ``group`` jobs at once; ``"auto"`` times a few steps and takes the fastest of those
-      that move the module's parameters as the plain loop does; in a study it spends at most 5 % of the
-      expected time on it, so that a study of less than 10,000 steps has the plain loop. An engine that cannot
-      train the module gives way to a simpler one. A module whose forward counts its calls needs ``"eager"``.
+class TorchTrainer(TrainerBase[TorchState]):
+    """A torch module trained on mixtures of the sources.
 
     Torch's, Python's and numpy's own random numbers come from the job's seed in training, and from one and
     the same seed in every evaluation; what draws from the last two is trained by the plain loop.
     Pickling fixes the engine first, so that all workers use the same one.
+
+    Parameters
+    ----------
+    sources : Sources
+        The rows to train on and the validation rows.
+    module : callable
+        Builds a new module at each call.
+    loss : callable, optional
+        ``loss(output, y)`` gives the loss of every row, or their mean if there are no weights. Default:
+        cross-entropy, or squared error in a regression. A module with one output per row gets ``y`` in the
+        output's shape and type. The same loss on the validation rows, unweighted, is a node's value.
+    optimizer : callable
+        Makes an optimizer from parameters.
+    scheduler : callable, optional
+        Makes a schedule from the optimizer; it moves once per step and goes on from node to node.
+    batch_size : int
+        Rows per step.
+    collate : callable, optional
+        Makes the module's input from some rows of x: a tensor, a tuple of arguments or a mapping of named
+        ones. Without it rows become tensors; sparse rows become dense batch by batch.
+    output : {"logits", "probabilities"} or callable
+        What the module gives, for predictions, or a function from outputs to predictions.
+    clip_norm : float, optional
+        The largest norm of a step's gradient.
+    class_weight : sequence or mapping, optional
+        A factor per class; like the rows' own weights it multiplies each row's loss in training.
+    replacement : bool
+        Draw rows independently; False reads every source in shuffled passes.
+    reset_optimizer : bool
+        Start optimizer and schedule anew at every node.
+    device : str
+        ``"cpu"``, ``"cuda"`` or ``"mps"``.
+    amp : bool or {"float16", "bfloat16"}
+        Mixed precision: ``True`` or ``"float16"`` with loss scaling, or ``"bfloat16"``.
+    init : path or mapping of arrays, optional
+        A pre-trained model to start from: a safetensors file, or its arrays by name.
+    engine : {"auto", "eager", "traced", "vmap"}
+        ``"eager"`` is the plain loop; ``"traced"`` runs a simplified trace of the step; ``"vmap"`` the same
+        for up to ``group`` jobs at once; ``"auto"`` times a few steps and takes the fastest of those that
+        move the module's parameters as the plain loop does; in a study it spends at most 5 % of the expected
+        time on it, so that a study of less than 10,000 steps has the plain loop. An engine that cannot train
+        the module gives way to a simpler one. A module whose forward counts its calls needs ``"eager"``.
+    group : int
+        Jobs that ``"vmap"`` trains at once.
+
+    Examples
+    --------
+    >>> from mixtree.data.synthetic import synthetic
+    >>> sources = synthetic(sources=2, rows=200, features=3, seed=1).sources
+    >>> trainer = TorchTrainer(sources, lambda: nn.Linear(3, 2), engine="eager")
+    >>> state = trainer.train([Job(trainer.init(0), np.array([0.5, 0.5]), steps=10, seed=1)])[0]
+    >>> trainer.evaluate([state])[0].predictions.shape
+    (200, 2)
     """
 
     def __init__(
@@ -124,10 +159,13 @@ class TorchTrainer:
         self.engine = engine
         self._quiet: set[str] = set()
         """What parts of an evaluation need none of Python's and numpy's random numbers."""
-        self._objective = Objective(_on(loss, self.device), classes=sources.classes, output=output)
+        if isinstance(loss, nn.Module):
+            loss = loss.to(self.device)
+        self._objective = Objective(loss, classes=sources.classes, output=output)
         parts = (*sources.rows, sources.validation)
         self._sampler = Sampler([len(part) for part in parts], replacement=replacement)
         self._replica = self._make_replica()
+        self.lr = float(self._replica.fresh["groups"][0].get("lr", float("nan")))
         dtypes = [each.dtype for each in self._replica.parameters.values() if each.is_floating_point()]
         self._table = Table(
             parts,
@@ -154,19 +192,14 @@ class TorchTrainer:
         self._wanted: Any = name
         self._made: Engine | None = None
 
-    def prepare(self, steps: int | None = None, seconds: float | None = None) -> None:
+    def prepare(self, *, steps: int | None = None, seconds: float | None = None) -> None:
         """Settle the engine for a study of so many steps that ends after so many seconds at the latest."""
         self._ready(steps, seconds)
 
     @property
-    def group(self) -> int | None:
+    def group(self) -> int | None:  # type: ignore[override]  # reading it may choose the engine
         """How many jobs train at once, if a job's last bits may depend on those beside it."""
         return self._group if self.engine == "vmap" else None
-
-    @property
-    def lr(self) -> float:
-        """The optimizer's base step size."""
-        return float(self._replica.fresh["groups"][0].get("lr", float("nan")))
 
     def _ready(self, steps: int | None = None, seconds: float | None = None) -> Engine:
         if self._made is None:
@@ -219,21 +252,15 @@ class TorchTrainer:
             labels = self.sources.validation.y
             evaluations = loss_evaluations(labels, predictions, classes=self.sources.classes)
         else:
-            evaluations = [
-                self._own_evaluation(output, y, each)
-                for output, each in zip(outputs, predictions, strict=True)
-            ]
+            evaluations = []
+            for output, each in zip(outputs, predictions, strict=True):
+                with torch.no_grad(), self._evaluating("loss"):
+                    losses = self._objective.losses(output, y).double().cpu().numpy()
+                value, error = mean_and_error(losses) if losses.ndim else (losses, float("nan"))
+                evaluations.append(Evaluation(float(value), float(error), each))
         return [
             each if np.isfinite(each.value) else replace(each, value=float("inf")) for each in evaluations
         ]
-
-    def _own_evaluation(self, output: Tensor, y: Tensor, predictions: NDArray[Any]) -> Evaluation:
-        with torch.no_grad(), self._evaluating("loss"):
-            losses = self._objective.losses(output, y).double().cpu().numpy()
-        if losses.ndim == 0:
-            return Evaluation(float(losses), predictions=predictions)
-        mean, error = mean_and_error(losses)
-        return Evaluation(float(mean), float(error), predictions)
 
     def predict(self, state: TorchState, x: Any) -> NDArray[Any]:
         """Class probabilities (n, classes), or (n,) for a regression."""
@@ -275,8 +302,16 @@ class TorchTrainer:
     def gradients(self, state: TorchState, source: int | str, rows: Any = None) -> NDArray[np.float64]:
         """The gradient of the mean weighted loss over rows of one source, flat over the trained parameters.
 
-        ``source`` is a number or a name (K or ``"target"``: the validation rows); ``rows`` are positions in
-        it, all if not given. The module is in evaluation mode: no dropout, fixed batch statistics.
+        The module is in evaluation mode: no dropout, fixed batch statistics.
+
+        Parameters
+        ----------
+        state : TorchState
+            The model.
+        source : int or str
+            Number or name of a source; K or ``"target"`` are the validation rows.
+        rows : array of int, optional
+            Positions in the source; all of its rows by default.
         """
         if isinstance(source, str):
             source = len(self.sources) if source == TARGET else self.sources.index(source)
@@ -412,7 +447,3 @@ def _bound(module: nn.Module, tensors: dict[str, Tensor]) -> Callable[..., Tenso
         return functional_call(module, tensors, arguments, named)  # type: ignore[no-any-return]
 
     return forward
-
-
-def _on(loss: Any, device: torch.device) -> Any:
-    return loss.to(device) if isinstance(loss, nn.Module) else loss
