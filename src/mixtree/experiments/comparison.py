@@ -23,7 +23,7 @@ from mixtree.policies.auto import AutoOptions
 from mixtree.policies.early_stop import stop_early
 from mixtree.policies.registry import Setting, make_search, options_of, training_sources
 from mixtree.policies.retries import AtRate, blew_up, smaller_rates
-from mixtree.search import Search
+from mixtree.search import SearchBase
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Mixture
 from mixtree.trainer import Trainer
@@ -123,7 +123,7 @@ class Rules:
             auto=self.auto,
         )
 
-    def search(self, algorithm: str, setting: Setting) -> Search:
+    def search(self, algorithm: str, setting: Setting) -> SearchBase:
         """The search of an algorithm, with those of the rules that it knows."""
         known = options_of(algorithm)
         fields = {"minimum": "minimum", "maximum": "maximum", "max_passes": "caps"}
@@ -214,7 +214,7 @@ def compare(
     return [_report(each, problems[each.repeat], rules, kept) for each in finished]
 
 
-def _run(search: Search, trainer: PredictingTrainer, **how: Any) -> Result[Any] | None:
+def _run(search: SearchBase, trainer: PredictingTrainer, **how: Any) -> Result[Any] | None:
     try:
         return run(search, trainer, **how)
     except TrainingError:

@@ -27,7 +27,7 @@ from mixtree.experiments.specs import Experiment, SettingName
 from mixtree.fitting.pipeline import MetricObjective
 from mixtree.policies.fixed import fixed
 from mixtree.policies.registry import make_search, training_sources
-from mixtree.search import Search
+from mixtree.search import SearchBase
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Mixture
 from mixtree.storage.base import Storage
@@ -236,7 +236,7 @@ def run_once(
     rules = Rules(budget, recipe.steps, experiment.metric, recipe.options, experiment.batch)
     setting = rules.setting(problem, seed=seeds[0])
     if mixture is not None:
-        search: Search = fixed(mixture, budget=budget)
+        search: SearchBase = fixed(mixture, budget=budget)
     elif algorithm == "mmd":
         search = fixed(_matched(problem.sources, seeds[1]), budget=budget)
     else:

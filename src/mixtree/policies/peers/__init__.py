@@ -21,7 +21,7 @@ from mixtree.policies.peers.optuna import OptunaSearch
 from mixtree.policies.peers.population import Population
 from mixtree.policies.peers.pyxab import PyxabSearch
 from mixtree.policies.peers.regmix import RegMix
-from mixtree.search import Search
+from mixtree.search import SearchBase
 
 if TYPE_CHECKING:
     from mixtree.policies.registry import Setting
@@ -35,7 +35,7 @@ def target_source(setting: Setting, *, decay: bool = False) -> Chain:
     return fixed(np.full(count, 1.0 / count), budget=setting.budget, decay=decay)
 
 
-PEERS: dict[str, Callable[[Setting], Search]] = {
+PEERS: dict[str, Callable[[Setting], SearchBase]] = {
     "optuna-tpe": OptunaSearch,
     "optuna-tpe-warm": partial(OptunaSearch, warm=True),
     "optuna-gp": partial(OptunaSearch, sampler="gp"),
