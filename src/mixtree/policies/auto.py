@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from mixtree.data.folds import FOLDS, held_rows, put_together
 from mixtree.data.sources import Sources
 from mixtree.errors import InputError, TrainingError
 from mixtree.metrics import Metric, default_metric, row_losses
-from mixtree.policies.script import Script, Scripted, Told
+from mixtree.policies.script import Script, Scripted
 from mixtree.search import ALL_DIVERGED, SEGMENTS, STEP_SIZE, in_segments
 from mixtree.simplex import NO_STEP, Mixture, capped, uniform_mixture
 from mixtree.trainer import Evaluation
@@ -130,8 +130,8 @@ PATIENCE, SURELY = 3, 2.0
 class Stretch:
     """What came of a stage that was trained in segments."""
 
-    last: Told
-    kept: Told
+    last: Node
+    kept: Node
     """The model to go on from: the last one, or the best one where the last is worse than that."""
     stopped: bool
     """More training made the model worse: the rest of the stage was not trained."""
@@ -143,6 +143,8 @@ class Measured(Scripted):
     ``data`` has the validation rows, ``metric`` is the user's; ``width`` is the number of weights that the
     trainer expects. Without ``watch`` no stage is ever ended early.
     """
+
+    uses_predictions = True
 
     def __init__(
         self,
@@ -169,8 +171,8 @@ class Measured(Scripted):
         super().tell(trial, evaluation)
 
     def _stage(
-        self, path: Path, mixture: Mixture, steps: int, rate: float, phase: str, *, before: Told | None = None
-    ) -> Generator[list[Trial], dict[Path, Told], Stretch]:
+        self, path: Path, mixture: Mixture, steps: int, rate: float, phase: str, *, before: Node | None = None
+    ) -> Generator[list[Trial], list[Node], Stretch]:
         """Train in segments until the validation rows say that more makes the model worse.
 
         A segment counts as worse if its loss is surely larger than that of the best model so far, ``before``
@@ -178,29 +180,29 @@ class Measured(Scripted):
         """
         best, worse, stopped, looked = before, 0, False, list[Path]()
         for trial in in_segments(self._trial(path, mixture, steps, rate, phase), self._segments):
-            now = (yield [trial])[trial.path]
+            (now,) = yield [trial]
             if trial.segment is not None and trial.segment.before and trial.path[:-1] != _path_of(best):
                 self._useless.add(trial.path[:-1])
-            if now.node.diverged:
+            if now.diverged:
                 return Stretch(now, best or now, False)
             looked.append(trial.path)
             gap, error = (-1.0, 0.0) if best is None else self._worsening(best, now)[:2]
             worse = worse + 1 if gap > SURELY * error else 0
             if gap < 0.0:
                 if best is not None and best is not before:
-                    self._useless.add(best.node.path)
+                    self._useless.add(best.path)
                 best = now
             if self._watch and worse >= PATIENCE:
                 stopped = True
                 break
         if not self._watch or best is None or not worse:
             return Stretch(now, now, stopped)
-        self._useless.add(now.node.path)
+        self._useless.add(now.path)
         self.chosen_from |= dict.fromkeys(looked, looked[0])
         return Stretch(now, best, stopped)
 
     def _gains(
-        self, old: Told, new: Told, rows: NDArray[np.intp] | slice
+        self, old: Node, new: Node, rows: NDArray[np.intp] | slice
     ) -> tuple[float, float, float, float] | None:
         """How much better the new model is on these rows, by loss and by metric, with standard errors."""
         if old.predictions is None or new.predictions is None or self._data is None:
@@ -225,16 +227,16 @@ class Measured(Scripted):
             index += 100
         return (*path, index)
 
-    def _known(self, node: Node) -> Told:
-        return Told(node, self._predictions.get(node.path))
+    def _known(self, node: Node) -> Node:
+        return replace(node, predictions=self._predictions.get(node.path))
 
-    def _worsening(self, before: Told, now: Told) -> tuple[float, float, float]:
+    def _worsening(self, before: Node, now: Node) -> tuple[float, float, float]:
         """By how much the loss rose, with its standard error, and from what; of the value where it is all
         there is: a search may minimise a metric, of which ties and one row say little."""
         gains = self._gains(before, now, slice(None))
         if gains is None or before.predictions is None or self._data is None:
-            gap = now.node.value - before.node.value
-            return gap, self._paired_error(before, now), before.node.value
+            gap = now.value - before.value
+            return gap, self._paired_error(before, now), before.value
         validation, classes = self._data.validation, self._data.classes
         start = float(row_losses(validation.y, before.predictions, classes).mean())
         return -gains[0], gains[1], start
@@ -245,11 +247,11 @@ class Measured(Scripted):
             number += 1
         return (number,)
 
-    def _paired_error(self, one: Told, two: Told) -> float:
+    def _paired_error(self, one: Node, two: Node) -> float:
         gains = self._gains(one, two, slice(None))
         if gains is not None:
             return gains[1]
-        errors = [each.node.standard_error for each in (one, two)]
+        errors = [each.standard_error for each in (one, two)]
         return max((error for error in errors if isfinite(error)), default=0.0)
 
 
@@ -279,7 +281,7 @@ class EitherEnd(Measured):
         super().__init__(
             steps + self._last, data=data, metric=metric, width=width, segments=segments, watch=watch
         )
-        self.ends: dict[str, Told] = {}
+        self.ends: dict[str, Node] = {}
         """By what is added to the mixture's name: nothing, or "+decay"."""
 
     def describe(self) -> dict[str, Any]:
@@ -290,18 +292,18 @@ class EitherEnd(Measured):
         steps = self._steps - self._last
         first = yield from self._stage((), self._mixture, steps, 1.0, "train")
         self.ends[""] = _whole(first)
-        if first.last.node.diverged or not self._last:
-            return self.ends[""].node
+        if first.last.diverged or not self._last:
+            return self.ends[""]
         for end, rate, phase in (("", 1.0, "train"), ("+decay", DECAY_RATE, "decay")):
-            path = self._child(first.kept.node.path, 0)
+            path = self._child(first.kept.path, 0)
             half = yield from self._stage(path, self._mixture, self._last, rate, phase, before=first.kept)
             self.ends[end] = _whole(half)
-        return self.ends[self.better].node
+        return self.ends[self.better]
 
     @property
     def better(self) -> str:
         """What is added to the name of the end of smaller value; of two alike the one without a decay."""
-        return min(self.ends, key=lambda name: self.ends[name].node.value)
+        return min(self.ends, key=lambda name: self.ends[name].value)
 
 
 class Auto(Measured):
@@ -316,9 +318,6 @@ class Auto(Measured):
     """
 
     rule = "auto"
-    starts_over = True
-    """At a raised budget it goes on from its longest trained model: its shares are shares of the budget, so
-    none of its earlier rounds would be asked for again."""
 
     def __init__(self, setting: AutoSetting) -> None:
         super().__init__(
@@ -513,11 +512,11 @@ class Auto(Measured):
     def _plain(self) -> Script:
         last, mixture = self._left // 4, self._uniform
         start = yield from self._stage(self._fresh(), mixture, self._left - last, self._scale, "train")
-        if start.last.node.diverged or not last:
-            return start.last.node
-        return (yield from self._end(start.kept, mixture, last)).node
+        if start.last.diverged or not last:
+            return start.last
+        return (yield from self._end(start.kept, mixture, last))
 
-    def _trunk(self) -> Generator[list[Trial], dict[Path, Told], Node | None]:
+    def _trunk(self) -> Generator[list[Trial], list[Node], Node | None]:
         """Step sizes from the initial model; the best goes on."""
         tried = yield from self._step_size()
         if not tried:
@@ -530,16 +529,16 @@ class Auto(Measured):
             trunk = yield from self._grown(start)
         if trunk is None:
             self._scale *= 0.3
-            trunk = start.node
+            trunk = start
         size = "unchanged" if self._scale == 1 else f"{self._scale:g} × the usual one"
         self.notes.append(f"step size: {size}")
         return trunk
 
-    def _grown(self, start: Told) -> Generator[list[Trial], dict[Path, Told], Node | None]:
+    def _grown(self, start: Node) -> Generator[list[Trial], list[Node], Node | None]:
         """On from a trial of this step size, or from the initial model; None if it blows up."""
         steps, path, before = int(self.options.trunk_share * self._reach), self._fresh(), None
-        if start.node.lr_scale == self._scale:
-            steps, path, before = steps - start.node.steps, self._child(start.node.path, 0), start
+        if start.lr_scale == self._scale:
+            steps, path, before = steps - start.steps, self._child(start.path, 0), start
         trunk = yield from self._stage(
             path, self._uniform, max(1, steps), self._scale, "trunk", before=before
         )
@@ -547,22 +546,21 @@ class Auto(Measured):
             return None
         if trunk.stopped:
             self._reach = min(self._reach, int(self.spent / self.options.trunk_share))
-        return trunk.kept.node
+        return trunk.kept
 
-    def _step_size(self) -> Generator[list[Trial], dict[Path, Told], dict[float, Told]]:
+    def _step_size(self) -> Generator[list[Trial], list[Node], dict[float, Node]]:
         """Settles on the simplest step size that none beats, beyond the ends of the range as long as the end
         is best. What came of those that did not diverge, by step size.
         """
         share = self.options.rate_share * self._reach
         steps = max(1, int(max(share, min(self.options.rate_least, 2.0 * share))))
-        rates, tried = list(self.options.rates), list[Told]()
+        rates, tried = list(self.options.rates), list[Node]()
         for _ in range(1 + self.options.further_rates):
             trials = [
                 self._trial((number,), self._uniform, steps, rates[number], STEP_SIZE)
                 for number in range(len(tried), len(rates))
             ]
-            told = yield trials
-            tried += [told[trial.path] for trial in trials]
+            tried += yield trials
             pick = self._simplest(tried, self.options.rate_errors)
             if pick is None:
                 rates.append(0.1 * min(rates))
@@ -573,17 +571,16 @@ class Auto(Measured):
         if pick is None:
             return {}
         self._scale = rates[pick]
-        return {rate: each for rate, each in zip(rates, tried, strict=False) if not each.node.diverged}
+        return {rate: each for rate, each in zip(rates, tried, strict=False) if not each.diverged}
 
-    def _race(self, trunk: Node) -> Generator[list[Trial], dict[Path, Told], tuple[Node, Mixture]]:
+    def _race(self, trunk: Node) -> Generator[list[Trial], list[Node], tuple[Node, Mixture]]:
         arms = self._arms()
         if len(arms) == 1:
             return trunk, arms[0].mixture
         steps = max(1, int(self.options.arm_share * self._reach))
-        told, paths = yield from self._settled(
+        outcomes = yield from self._settled(
             [(self._child(trunk.path, number), arm.mixture) for number, arm in enumerate(arms)], steps, "race"
         )
-        outcomes = [told[path] for path in paths]
         pick = self._winner(outcomes)
         if pick is None:
             self._scale *= 0.3
@@ -594,16 +591,16 @@ class Auto(Measured):
         if alike:
             why = f", the simplest of those that did equally well in a short race (also {', '.join(alike)})"
         self.notes.append(f"mixture: {MIXTURES[arms[pick].name]}{why}")
-        return outcomes[pick].node, arms[pick].mixture
+        return outcomes[pick], arms[pick].mixture
 
     def _settled(
         self, starts: Sequence[tuple[Path, Mixture]], steps: int, phase: str
-    ) -> Generator[list[Trial], dict[Path, Told], tuple[dict[Path, Told], list[Path]]]:
-        """Train these, the last third at a tenth of the step size; what came of it, and the last paths.
+    ) -> Generator[list[Trial], list[Node], list[Node]]:
+        """Train these, the last third at a tenth of the step size; what came of it.
 
         Without the calm end models are told apart by the noise of their last few steps.
         """
-        told: dict[Path, Told] = {}
+        nodes: list[Node] = []
         paths = [path for path, _ in starts]
         for number, (count, rate) in enumerate(settling(steps)):
             paths = [(*path, 0) for path in paths] if number else paths
@@ -611,8 +608,8 @@ class Auto(Measured):
                 self._trial(path, mixture, count, rate * self._scale, phase)
                 for path, (_, mixture) in zip(paths, starts, strict=True)
             ]
-            told = yield trials
-        return told, paths
+            nodes = yield trials
+        return nodes
 
     def _within_caps(self, mixture: Mixture) -> tuple[Mixture, float]:
         """The mixture within the caps, and the share of the budget that they allow."""
@@ -667,11 +664,11 @@ class Auto(Measured):
         if error > 0.0 and gap > self.options.commit_errors * error:
             self.notes.append("the long training made it worse: the model before it is kept")
             return start
-        return end.node
+        return end
 
     def _end(
-        self, start: Told, mixture: Mixture, steps: int, *, probe: bool = True
-    ) -> Generator[list[Trial], dict[Path, Told], Told]:
+        self, start: Node, mixture: Mixture, steps: int, *, probe: bool = True
+    ) -> Generator[list[Trial], list[Node], Node]:
         """The last steps at a tenth of the step size, unless a trial of both says that the full one is
         better.
 
@@ -682,26 +679,26 @@ class Auto(Measured):
         share = int(self.options.end_share * steps) if probe else 0
         rate, here, left = DECAY_RATE, start, steps
         if share:
-            full, decayed = (self._child(start.node.path, index) for index in END_PATHS)
-            told = yield [
+            full, decayed = (self._child(start.path, index) for index in END_PATHS)
+            as_before, calmed = yield [
                 self._trial(full, mixture, share, self._scale, "end"),
                 self._trial(decayed, mixture, share, DECAY_RATE * self._scale, "decay"),
             ]
             left -= 2 * share
-            gap, error, _ = self._worsening(start, told[full])
+            gap, error, _ = self._worsening(start, as_before)
             ahead = -gap * (1.0 + self.options.end_ahead * left / share)
-            calm = -self._worsening(start, told[decayed])[0] - gap * DECAY_RATE * left / share
-            here = told[decayed]
-            if -gap > error and ahead > calm and not self._blown(told[full], start):
-                rate, here = 1.0, told[full]
+            calm = -self._worsening(start, calmed)[0] - gap * DECAY_RATE * left / share
+            here = calmed
+            if -gap > error and ahead > calm and not self._blown(as_before, start):
+                rate, here = 1.0, as_before
                 self._slope = -self.options.end_ahead * gap / share
                 self.notes.append("no decayed end: at the full step size the loss still falls faster")
-            elif self._blown(told[decayed], start):
+            elif self._blown(calmed, start):
                 here = start
         self._end_rate = rate
         if left < 1:
             return here
-        path = self._child(here.node.path, 0 if share and here is not start else END_PATHS[0])
+        path = self._child(here.path, 0 if share and here is not start else END_PATHS[0])
         phase = "commit" if rate == 1.0 else "decay"
         end = yield from self._stage(path, mixture, left, rate * self._scale, phase, before=here)
         if self._blown(end.last, here):
@@ -734,9 +731,9 @@ class Auto(Measured):
         for length in self._target_lengths():
             starts = [(self._child(end, 20 + fold), self._fold(fold)) for fold, end in enumerate(ends)]
             pieces.append(length - done)
-            told, ends = yield from self._settled(starts, pieces[-1], "target folds")
-            now, done = [told[end] for end in ends], length
-            if any(each.node.diverged for each in now):
+            now = yield from self._settled(starts, pieces[-1], "target folds")
+            ends, done = [each.path for each in now], length
+            if any(each.diverged for each in now):
                 break
             benefit = self._benefit(held, start, now)
             if benefit.gain > best.gain:
@@ -773,12 +770,12 @@ class Auto(Measured):
             further = yield from self._stage(
                 self._child(model.path, GOES_ON), mixture, self._left, rate, phase, before=before
             )
-            return model if self._blown(further.last, before) else further.kept.node
+            return model if self._blown(further.last, before) else further.kept
         return model
 
     def _target_step_size(
         self, model: Node, held: Sequence[NDArray[np.intp]]
-    ) -> Generator[list[Trial], dict[Path, Told], None]:
+    ) -> Generator[list[Trial], list[Node], None]:
         """The usual step size for the target's rows, if it helps them more than the smaller one settled on.
 
         Small steps may have been best because the sources lead away from the target, not because larger ones
@@ -788,9 +785,8 @@ class Auto(Measured):
         for scale in (self._scale, 1.0):
             self._scale = scale
             starts = [(self._child(model.path, 40 + fold), self._fold(fold)) for fold in range(FOLDS)]
-            told, ends = yield from self._settled(starts, self._length(1), "target folds")
-            now = [told[end] for end in ends]
-            diverged = any(each.node.diverged for each in now)
+            now = yield from self._settled(starts, self._length(1), "target folds")
+            diverged = any(each.diverged for each in now)
             gains[scale] = (NO_BENEFIT if diverged else self._benefit(held, start, now)).gain
         self._scale = max(gains, key=lambda scale: gains[scale])
         if self._scale == 1.0:
@@ -813,14 +809,14 @@ class Auto(Measured):
         path = self._child(model.path, 30)
         for steps in pieces:
             target = np.eye(self._width + 1)[-1]
-            told, (end,) = yield from self._settled([(path, target)], steps, "target")
-            if told[end].node.diverged:
+            (tuned,) = yield from self._settled([(path, target)], steps, "target")
+            if tuned.diverged:
                 break
-            model, path = told[end].node, (*end, 0)
+            model, path = tuned, (*tuned.path, 0)
         return model
 
     def _benefit(
-        self, held: Sequence[NDArray[np.intp]], before: Sequence[Told], now: Sequence[Told]
+        self, held: Sequence[NDArray[np.intp]], before: Sequence[Node], now: Sequence[Node]
     ) -> Benefit:
         """How much lower the loss is on rows that a fold's model did not see; none if the metric is worse.
 
@@ -860,10 +856,10 @@ class Auto(Measured):
 
     # -- helpers ------------------------------------------------------------------------------------------
 
-    def _blown(self, now: Told, before: Told) -> bool:
+    def _blown(self, now: Node, before: Node) -> bool:
         """Whether training made a model worse, as too large steps do: several times as bad, or, with larger
         steps than usual, noticeably. Usual ones may do so where the target is unlike the sources."""
-        if now.node.diverged:
+        if now.diverged:
             return True
         gap, error, start = self._worsening(before, now)
         limit = _far(start)
@@ -871,52 +867,52 @@ class Auto(Measured):
             limit = min(limit, self.options.worse_errors * error)
         return gap > limit
 
-    def _simplest(self, outcomes: Sequence[Told], errors: float) -> int | None:
+    def _simplest(self, outcomes: Sequence[Node], errors: float) -> int | None:
         """The first outcome that no later one beats by so many standard errors of the paired difference."""
-        finite = [place for place, each in enumerate(outcomes) if not each.node.diverged]
+        finite = [place for place, each in enumerate(outcomes) if not each.diverged]
         if not finite:
             return None
         pick = finite[0]
         for place in finite[1:]:
-            gain = outcomes[pick].node.value - outcomes[place].node.value
+            gain = outcomes[pick].value - outcomes[place].value
             sure = errors * self._paired_error(outcomes[pick], outcomes[place])
-            if gain > min(sure, _far(outcomes[place].node.value)):
+            if gain > min(sure, _far(outcomes[place].value)):
                 pick = place
         return pick
 
-    def _winner(self, outcomes: Sequence[Told]) -> int | None:
+    def _winner(self, outcomes: Sequence[Node]) -> int | None:
         """The simplest of the outcomes that do equally well; None if all diverged."""
         return next(iter(self._equally_good(outcomes)), None)
 
-    def _equally_good(self, outcomes: Sequence[Told]) -> list[int]:
+    def _equally_good(self, outcomes: Sequence[Node]) -> list[int]:
         """Those within a standard error of the smallest value: the one to take, then simpler ones first.
 
         Unless it is the simplest of all, that one must not have a worse metric than the simplest either.
         """
-        finite = [place for place, each in enumerate(outcomes) if not each.node.diverged]
+        finite = [place for place, each in enumerate(outcomes) if not each.diverged]
         fit = [place for place in finite if self._no_worse(outcomes[finite[0]], outcomes[place])]
         if not fit:
             return []
-        best = outcomes[min(fit, key=lambda place: outcomes[place].node.value)]
+        best = outcomes[min(fit, key=lambda place: outcomes[place].value)]
         alike = [
             place
             for place in finite
-            if outcomes[place].node.value - best.node.value <= self._paired_error(best, outcomes[place])
+            if outcomes[place].value - best.value <= self._paired_error(best, outcomes[place])
         ]
         return sorted(alike, key=lambda place: place not in fit)
 
-    def _no_worse(self, simplest: Told, other: Told) -> bool:
+    def _no_worse(self, simplest: Node, other: Node) -> bool:
         gains = None if other is simplest else self._gains(simplest, other, slice(None))
         return gains is None or gains[2] >= 0
 
 
-def _whole(stretch: Stretch) -> Told:
+def _whole(stretch: Stretch) -> Node:
     """What came of a stage, if it did not diverge: what is left of one that did is no model of its length."""
-    return stretch.last if stretch.last.node.diverged else stretch.kept
+    return stretch.last if stretch.last.diverged else stretch.kept
 
 
-def _path_of(told: Told | None) -> Path | None:
-    return None if told is None else told.node.path
+def _path_of(node: Node | None) -> Path | None:
+    return None if node is None else node.path
 
 
 def settling(steps: int) -> list[tuple[int, float]]:

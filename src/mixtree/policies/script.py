@@ -1,13 +1,10 @@
-"""Searches written as a script: a generator that yields rounds and gets their outcomes back."""
+"""Searches written as a script: a generator that yields rounds and gets their nodes back."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass
-from typing import Any
-
-from numpy.typing import NDArray
+from dataclasses import replace
 
 from mixtree.errors import SearchError, TrainingError
 from mixtree.ledger import Ledger, LedgerSearch
@@ -15,41 +12,32 @@ from mixtree.search import ALL_DIVERGED
 from mixtree.trainer import Evaluation
 from mixtree.tree import Node, Path, Trial
 
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Told:
-    """A node with what was predicted for the validation rows."""
-
-    node: Node
-    predictions: NDArray[Any] | None
-
-
-Script = Generator[list[Trial], dict[Path, Told], Node]
+Rounds = Generator[list[Trial], list[Node], None]
+"""Yields rounds of trials and is sent each round's nodes, with predictions, in the order of its trials."""
+Script = Generator[list[Trial], list[Node], Node]
+"""The same, and returns the chosen node."""
 
 
 class Scripted(LedgerSearch, ABC):
-    """A search written as a generator: it yields rounds and gets their outcomes back."""
+    """A search written as a generator; the bookkeeping is here."""
 
     rule = "script"
     on_target = True
-    uses_predictions = True
+    starts_over = True
+    """At a raised budget it goes on from a trained model: its shares are shares of the budget."""
 
     def __init__(self, budget: int) -> None:
         self._ledger = Ledger(budget)
         self._told: dict[Path, Evaluation] = {}
-        self._script: Script | None = None
+        self._script: Script | Rounds | None = None
+        self._round: list[Trial] = []  # the round that is out, or the next one
         self._result: Node | None = None
-        self._done = False
         self._useless: set[Path] = set()
         """Nodes that are neither continued nor returned: nobody needs their models."""
 
     @abstractmethod
-    def script(self) -> Script:
-        """Yield rounds of trials; return the chosen node."""
-
-    def may_return(self, node: Node) -> bool:
-        """May the node be returned if the script is stopped before its end?"""
-        return True
+    def script(self) -> Script | Rounds:
+        """Yield rounds of trials; return the chosen node, or none where ``best`` knows."""
 
     def needed(self, paths: Iterable[Path]) -> set[Path]:
         """Whose model may a later trial continue, or which may be returned?"""
@@ -62,24 +50,29 @@ class Scripted(LedgerSearch, ABC):
 
     def ask(self) -> list[Trial]:
         self._ledger.check_ready()
-        if self._done:
-            return []
-        try:
-            if self._script is None:
-                self._script = self.script()
-                trials = next(self._script)
-            else:
-                told = {path: Told(self.tree[path], each.predictions) for path, each in self._told.items()}
-                self._told = {}
-                trials = self._script.send(told)
-        except StopIteration as end:
-            self._done, self._result = True, end.value
-            return []
-        return self._ledger.hand_out(trials)
+        if self._script is None:
+            self._script = self.script()
+            self._advance(None)
+        return self._ledger.hand_out(self._round)
 
     def tell(self, trial: Trial, evaluation: Evaluation) -> None:
-        self._told[trial.path] = evaluation
-        self._ledger.record(trial, evaluation)
+        if self.uses_predictions:
+            self._told[trial.path] = evaluation
+        nodes = self._ledger.record(trial, evaluation)
+        if nodes:
+            told, self._told = self._told, {}
+            self._advance(
+                [replace(node, predictions=told[node.path].predictions) for node in nodes] if told else nodes
+            )
+
+    def _advance(self, nodes: list[Node] | None) -> None:
+        """On to the script's next round, or to its end."""
+        assert self._script is not None
+        try:
+            self._round = next(self._script) if nodes is None else self._script.send(nodes)
+        except StopIteration as end:
+            self._round = []
+            self._result = end.value if end.value is None else self.tree[end.value.path]
 
     def best(self) -> Node:
         if self._result is not None and not self._result.diverged:

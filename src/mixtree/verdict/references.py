@@ -204,14 +204,14 @@ class Extra:
         except TrainingError:  # it diverged: that is its score
             self.charge(purpose, search.spent)
             return Reference(algorithm, float("inf"), {algorithm: nothing})
-        diverged = search.ends[search.better].node.diverged
+        diverged = search.ends[search.better].diverged
         if diverged or blew_up(trainer, result.state, result.node.mixture, data, init_seed=base):
             return Reference(algorithm, float("inf"), {algorithm: nothing})
         name = algorithm + search.better
         ends = {name: self.own_units(trainer, result.state, rows)}
         if rows is data.validation:  # the rows that choose the end score it too: let others choose for them
             for end, told in search.ends.items():
-                if told.predictions is not None and not told.node.diverged:
+                if told.predictions is not None and not told.diverged:
                     own = np.asarray(told.predictions, dtype=np.float64)
                     ends.setdefault(algorithm + end, self.scale.back(own))
         return Reference(name, result.value, ends)

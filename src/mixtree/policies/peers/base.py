@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from math import isfinite
@@ -14,18 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.errors import InputError, MissingExtraError, SearchError, TrainingError
-from mixtree.ledger import Ledger, LedgerSearch
+from mixtree.policies.script import Rounds, Scripted
 from mixtree.schedules import steps_at
 from mixtree.search import ALL_DIVERGED, in_segments
 from mixtree.simplex import Mixture, uniform_mixture
-from mixtree.trainer import Evaluation
 from mixtree.tree import Node, Path, Trial
 
 if TYPE_CHECKING:
     from mixtree.policies.registry import Setting
-
-Script = Generator[list[Trial], list[Node], None]
-"""Yields rounds of trials, and is sent each round's nodes in the order in which they were asked for."""
 
 _FEWEST = 8
 
@@ -52,7 +48,7 @@ class Division:
 DIVISION = Division()
 
 
-class Peer(LedgerSearch, ABC):
+class Peer(Scripted):
     """A search that is written as a script; the bookkeeping, the final training and the result are here.
 
     The returned model is the last finite one of the training on the chosen mixture; if all of that diverged,
@@ -60,9 +56,6 @@ class Peer(LedgerSearch, ABC):
     """
 
     rule = "last"
-    on_target = True
-    starts_over = True
-    """At a raised budget it trains its best model on: its shares are shares of the budget."""
 
     def __init__(
         self, setting: Setting, *, division: Division = DIVISION, options: dict[str, Any] | None = None
@@ -70,7 +63,7 @@ class Peer(LedgerSearch, ABC):
         self.name = type(self).__name__
         if setting.minimum is not None or setting.maximum is not None:
             raise InputError(f"{self.name} cannot keep minimum and maximum weights; leave them out")
-        self._ledger = Ledger(setting.budget)
+        super().__init__(setting.budget)
         self._segments = setting.segments
         self._sources = len(setting.names)
         self._uniform = uniform_mixture(self._sources)
@@ -79,38 +72,22 @@ class Peer(LedgerSearch, ABC):
         self._search_budget = int(round(setting.budget * division.search, 6)) if self._sources > 1 else 0
         self._options = options or {}
         self._children: Counter[Path] = Counter()
-        self._running: Script | None = None
-        self._round: list[Trial] = []  # the round that is out, or the next one
-        self._predictions: dict[Path, NDArray[Any] | None] = {}
         self._last: Node | None = None
         self._before: Node | None = None  # what the present stage of the final training went on from
         self._lowest: Node | None = None
 
     @abstractmethod
-    def _script(self) -> Script:
+    def search(self) -> Rounds:
         """The whole search, the training on its mixture included."""
 
-    def ask(self) -> list[Trial]:
-        self._ledger.check_ready()
-        if self._running is None:
-            self._running = self._continued() if self._ledger.adopted else self._script()
-            self._round = next(self._running, [])
-        return self._ledger.hand_out(self._round) if self._round else []
+    def script(self) -> Rounds:
+        yield from (self._continued() if self._ledger.adopted else self.search())
 
-    def tell(self, trial: Trial, evaluation: Evaluation) -> None:
-        nodes = self._ledger.record(trial, evaluation)
-        if self.uses_predictions:
-            self._predictions[trial.path] = evaluation.predictions
-        if not nodes or self._running is None:
-            return
-        for node in nodes:
+    def _advance(self, nodes: list[Node] | None) -> None:
+        for node in nodes or ():
             if not node.diverged and (self._lowest is None or node.value < self._lowest.value):
                 self._lowest = node
-        try:
-            self._round = self._running.send(nodes)
-        except StopIteration:
-            self._round = []
-        self._predictions.clear()
+        super()._advance(nodes)
 
     def adopt(self, nodes: Sequence[Node]) -> None:
         """Take over the nodes of an earlier run with a smaller budget: charged, and gone on from."""
@@ -122,7 +99,7 @@ class Peer(LedgerSearch, ABC):
             if not node.diverged and (self._lowest is None or node.value < self._lowest.value):
                 self._lowest = node
 
-    def _continued(self) -> Script:
+    def _continued(self) -> Rounds:
         """From the longest trained model of full step size on its mixture, with all that is left."""
         steps = self.tree.steps_behind
         calm = self._division.decay_lr
@@ -143,7 +120,7 @@ class Peer(LedgerSearch, ABC):
             if self.tree:
                 raise TrainingError(ALL_DIVERGED)
             raise SearchError("nothing has been evaluated yet: ask, train and tell first")
-        return node
+        return self.tree[node.path]
 
     def needed(self, paths: Iterable[Path]) -> set[Path]:
         """Which are continued by the next round, or may be continued later or returned?"""
@@ -172,7 +149,7 @@ class Peer(LedgerSearch, ABC):
         self._children[after] += 1
         return Trial((*after, index), mixture, steps, lr_scale=lr, phase=phase)
 
-    def _finish(self, mixture: Mixture, after: Path = ()) -> Script:
+    def _finish(self, mixture: Mixture, after: Path = ()) -> Rounds:
         """All that is left of the budget on one mixture: at full step size, then at the smaller one."""
         left = self.budget - self.spent
         last, stream = int(left * self._division.decay), None
@@ -189,7 +166,7 @@ class Peer(LedgerSearch, ABC):
                 self._last, after = node, node.path
             self._before = self._last
 
-    def _finish_best(self) -> Script:
+    def _finish_best(self) -> Rounds:
         """The final training of the best model so far on its own mixture; on uniform if there is none."""
         if self._lowest is None:
             yield from self._finish(self._uniform)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mixtree.errors import InputError
-from mixtree.policies.peers.base import DIVISION, Division, Peer, Script
+from mixtree.policies.peers.base import DIVISION, Division, Peer
+from mixtree.policies.script import Rounds
 from mixtree.simplex import Mixture
 from mixtree.tree import Path
 
@@ -44,7 +45,7 @@ class SuccessiveHalving(Peer):
             sizes.append(min(max(2, round(sizes[-1] * keep)), sizes[-1] - 1))
         return sizes
 
-    def _script(self) -> Script:
+    def search(self) -> Rounds:
         if not self._rungs:
             yield from self._finish(self._uniform)
             return

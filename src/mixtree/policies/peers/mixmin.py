@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from mixtree.errors import InputError, SearchError
-from mixtree.policies.peers.base import DIVISION, Division, Peer, Script
+from mixtree.policies.peers.base import DIVISION, Division, Peer
+from mixtree.policies.script import Rounds
 from mixtree.simplex import Mixture
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class MixMin(Peer):
         self._labels, self._classes = setting.data.validation.y, setting.data.classes
         self._steps = self._search_budget // self._sources
 
-    def _script(self) -> Script:
+    def search(self) -> Rounds:
         if not self._steps:
             yield from self._finish(self._uniform)
             return
@@ -50,7 +51,7 @@ class MixMin(Peer):
         alive = [source for source, node in enumerate(nodes) if not node.diverged]
         mixture = self._uniform.copy()
         if alive:
-            seen = [self._predictions[nodes[source].path] for source in alive]
+            seen = [nodes[source].predictions for source in alive]
             mixture = np.zeros(self._sources)
             mixture[alive] = self._convex(seen)
         yield from self._finish(mixture)

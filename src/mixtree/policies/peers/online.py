@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.errors import InputError, SearchError
-from mixtree.policies.peers.base import DIVISION, Division, Peer, Script, filled
+from mixtree.policies.peers.base import DIVISION, Division, Peer, filled
+from mixtree.policies.script import Rounds
 from mixtree.simplex import Mixture
 from mixtree.tree import Node
 
@@ -70,14 +71,14 @@ class ProbingPeer(Peer):
     def _scores(self, seen: NDArray[Any] | None, probes: Sequence[Node]) -> Array:
         """A score per source, from the current model's predictions and the probes: more is more weight."""
 
-    def _script(self) -> Script:
+    def search(self) -> Rounds:
         (node,) = yield [self._trial(self._uniform, self._first, phase="train")]
         mixture, mixtures = self._uniform, [self._uniform]
         logarithms, spread = np.zeros(self._sources), 0.0
         for number in range(self._rounds):
             if node.diverged:
                 return
-            self._last, after, seen = node, node.path, self._predictions.get(node.path)
+            self._last, after, seen = node, node.path, node.predictions
             alone = np.eye(self._sources)
             probes = yield [self._trial(each, self._probe, after=after, phase="probe") for each in alone]
             scores = self._scores(seen, probes)
@@ -92,7 +93,7 @@ class ProbingPeer(Peer):
             self._last = node
             yield from self._ending(mixture, node)
 
-    def _ending(self, mixture: Mixture, node: Node) -> Script:
+    def _ending(self, mixture: Mixture, node: Node) -> Rounds:
         left, decay = self.budget - self.spent, self._division.decay > 0
         if left:
             lr, phase = (self._division.decay_lr, "decay") if decay else (1.0, "train")
@@ -131,7 +132,7 @@ class GroupDro(ProbingPeer):
     def _scores(self, seen: NDArray[Any] | None, probes: Sequence[Node]) -> Array:
         moved = []
         for probe in probes:
-            after = self._predictions[probe.path]
+            after = probe.predictions
             if seen is None or after is None:
                 raise SearchError(
                     "group-dro looks at predictions, and this model family gives none: choose another"

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from mixtree.policies.peers.base import DIVISION, Division, Peer, Script, optional
+from mixtree.policies.peers.base import DIVISION, Division, Peer, optional
 from mixtree.policies.peers.coordinates import EDGE, from_exponentials, to_exponentials
+from mixtree.policies.script import Rounds
 
 if TYPE_CHECKING:
     from mixtree.policies.registry import Setting
@@ -48,7 +49,7 @@ class OptunaSearch(Peer):
         self._count, self._steps = self._trial_plan(setting, most=most)
         self._options |= {"trials": self._count}
 
-    def _script(self) -> Script:
+    def search(self) -> Rounds:
         if self._count:
             with self._silent():
                 study = self._study()

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mixtree.errors import InputError
-from mixtree.policies.peers.base import DIVISION, Division, Peer, Script
+from mixtree.policies.peers.base import DIVISION, Division, Peer
+from mixtree.policies.script import Rounds
 from mixtree.simplex import Mixture
 from mixtree.tree import Node
 
@@ -39,7 +40,7 @@ class Population(Peer):
         self._members = min(members, self._search_budget)
         self._generations = min(generations, self._search_budget // self._members) if self._members else 0
 
-    def _script(self) -> Script:
+    def search(self) -> Rounds:
         if not self._generations:
             yield from self._finish(self._uniform)
             return

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from mixtree.policies.peers.base import DIVISION, Division, Peer, Script, optional
+from mixtree.policies.peers.base import DIVISION, Division, Peer, optional
 from mixtree.policies.peers.coordinates import from_sticks
+from mixtree.policies.script import Rounds
 
 if TYPE_CHECKING:
     from mixtree.policies.registry import Setting
@@ -40,7 +41,7 @@ class PyxabSearch(Peer):
         self._count, self._steps = self._trial_plan(setting)
         self._options |= {"trials": self._count}
 
-    def _script(self) -> Script:
+    def search(self) -> Rounds:
         bandit: Any = self._bandit() if self._count else None
         first, worst = None, 0.0
         for turn in range(1, self._count + 1):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mixtree.policies.peers.base import DIVISION, Division, Peer, Script, filled
+from mixtree.policies.peers.base import DIVISION, Division, Peer, filled
+from mixtree.policies.script import Rounds
 from mixtree.simplex import Mixture
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class RegMix(Peer):
         kind = "ridge" if self._lightgbm is None else "lightgbm"
         self._options |= {"trials": self._count, "surrogate": kind}
 
-    def _script(self) -> Script:
+    def search(self) -> Rounds:
         mixture = self._uniform
         if self._count:
             random = self._random()
