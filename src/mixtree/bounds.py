@@ -17,8 +17,23 @@ def default_rho(sources: int) -> float:
 
 
 class Optimism:
-    """The paper's bound: value − c·ν·ρ^h; c is ``optimism``.
+    """The paper's bound on the values in a node's cell: v − c·ν·ρ^h.
 
+    Parameters
+    ----------
+    nu
+        ν, smoothness: how much values in the whole simplex may differ.
+    rho
+        ρ, decay of that per height, strictly between 0 and 1.
+    optimism
+        c.
+
+    References
+    ----------
+    Faw et al., "Corollary: smoothness of G in a cell", with ν2 and ρ2.
+
+    Examples
+    --------
     >>> Optimism(0.5, 0.5).bound(1.0, 1)
     0.5
     """
@@ -37,7 +52,22 @@ class Optimism:
 
 
 def check_smoothness(nu: float, rho: float, optimism: float) -> None:
-    """Refuse ν, ρ, c that are no smoothness constants."""
+    """Refuse ν, ρ, c that are no smoothness constants.
+
+    Parameters
+    ----------
+    nu
+        ν, finite and at least 0.
+    rho
+        ρ, strictly between 0 and 1.
+    optimism
+        c, finite and at least 0.
+
+    Raises
+    ------
+    InputError
+        With what is wrong.
+    """
     if not (math.isfinite(nu) and nu >= 0):
         raise InputError(f"nu must be a finite number of at least 0, or 'auto'; got {nu}")
     if not 0 < rho < 1:

@@ -73,10 +73,24 @@ def absent_classes() -> Iterator[list[str]]:
 class Metric:
     """A named score with a direction: called with labels and one model's predictions it gives a float.
 
-    ``values`` maps labels (n,) and finite predictions of M models to (M,) scores. ``contributions`` maps them
-    to (M, n) terms: to first order the score moves with their mean (with the sum of their means per class if
-    ``by_class``), so that standard errors come from their spread. Without them standard errors are NaN.
+    Parameters
+    ----------
+    name
+        Its name in reports and errors.
+    higher_is_better
+        Its direction.
+    values
+        The function: labels (n,) and finite predictions of M models → (M,) scores.
+    task
+        What it can score.
+    contributions
+        The rows' terms, (M, n): to first order the score moves with their mean, so that standard errors come
+        from their spread. None makes standard errors NaN.
+    by_class
+        Whether the score moves with the sum of the terms' means per class instead.
 
+    Examples
+    --------
     >>> AUROC([0, 1, 1], [[0.9, 0.1], [0.4, 0.6], [0.95, 0.05]])
     0.5
     """
@@ -107,7 +121,20 @@ class Metric:
         return _where(finite, stack, lambda good: self._spread(labels, self._terms(labels, good)))
 
     def paired_error(self, y: ArrayLike, predictions: ArrayLike, others: ArrayLike) -> float:
-        """The standard error of the difference between two models' scores on the same rows."""
+        """The standard error of the difference between two models' scores on the same rows.
+
+        Parameters
+        ----------
+        y
+            Labels, (n,).
+        predictions, others
+            Both models' predictions.
+
+        Returns
+        -------
+        float
+            NaN where a prediction is not finite, or the metric's contributions are not known.
+        """
         pair = _floats(predictions), _floats(others)
         if pair[0].shape != pair[1].shape:
             raise InputError(
@@ -176,9 +203,28 @@ class Metric:
 
 
 def row_losses(y: ArrayLike, predictions: ArrayLike, classes: int) -> Floats:
-    """The loss of each row, (n,) or (M, n): cross-entropy, or squared error if ``classes`` is 0.
+    """The loss of each row: cross-entropy −log p(y), or squared error (p − y)².
 
     A probability of zero counts as the smallest normal number of its type, so that its loss is finite.
+
+    Parameters
+    ----------
+    y
+        Labels, (n,).
+    predictions
+        Of one model, (n, classes) or (n,), or of M models, stacked along a first axis.
+    classes
+        How many there are; 0 in a regression.
+
+    Returns
+    -------
+    array
+        (n,) or (M, n).
+
+    Examples
+    --------
+    >>> row_losses([1.0, 2.0], [1.0, 4.0], classes=0)
+    array([0., 4.])
     """
     labels, given = np.asarray(y), _floats(predictions)
     form = (len(labels), classes) if classes else (len(labels),)
@@ -245,10 +291,31 @@ def as_metric(
     higher_is_better: bool | None = None,
     name: str | None = None,
 ) -> Metric:
-    """The metric meant by a name, a metric, or a callable (labels, predictions) -> number.
+    """The metric meant by a name, a metric, or a callable (labels, predictions) → number.
 
-    A callable says its direction by ``higher_is_better`` here or by an attribute of that name.
+    Parameters
+    ----------
+    metric
+        Which one.
+    classes
+        How many there are; 0 in a regression.
+    higher_is_better
+        The direction of a callable, unless it has an attribute of that name.
+    name
+        The name of a callable, unless its own will do.
 
+    Returns
+    -------
+    Metric
+        One that fits the task.
+
+    Raises
+    ------
+    InputError
+        If there is no such metric for the task, or a callable does not say its direction.
+
+    Examples
+    --------
     >>> as_metric("auroc", classes=2).name, as_metric("auc", classes=4).name
     ('auroc', 'hand-till')
     """
@@ -256,7 +323,19 @@ def as_metric(
         _check_task(metric, classes)
         return metric
     if isinstance(metric, str):
-        return _by_name(metric, classes)
+        plain = metric.lower().replace("_", "-")
+        plain = _ALIASES.get(plain, plain)
+        named = _NAMED[_task(classes)]
+        if plain == "auroc" and classes > 2:
+            return HAND_TILL
+        if plain in named:
+            return named[plain]
+        for others in _NAMED.values():
+            if plain in others:
+                _check_task(others[plain], classes)
+        raise InputError(
+            f"unknown metric {metric!r}; for a {_task(classes)} there are {', '.join(sorted(named))}"
+        )
     if not callable(metric):
         raise InputError(f"a metric is a name, a Metric or a function (labels, predictions); got {metric!r}")
     name = name or str(getattr(metric, "__name__", type(metric).__name__))
@@ -273,18 +352,36 @@ def check_metric(metric: Metric, y: ArrayLike, classes: int, *, where: str = "th
     """Raise, before any training, if the metric cannot be computed on these labels.
 
     The metric is tried once on made-up predictions, a user's function too.
+
+    Parameters
+    ----------
+    metric
+        Which one.
+    y
+        Labels, (n,).
+    classes
+        How many there are; 0 in a regression.
+    where
+        How errors call the rows.
+
+    Raises
+    ------
+    InputError
+        If the metric is for another task.
+    DataError
+        If it fails on these labels.
     """
     _check_task(metric, classes)
     labels = np.asarray(y)
     rng = np.random.default_rng(0)
-    made_up = rng.dirichlet(np.ones(classes), len(labels)) if classes else rng.permutation(labels)
+    guess = rng.dirichlet(np.ones(classes), len(labels)) if classes else rng.permutation(labels)
     if metric is F1 and classes == 2 and not np.any(labels == 1):
         raise DataError(
             f"{where}: metric 'f1' scores class {_called(np.array([1]))}, and none of the {len(labels)} rows "
             "is of it: add some, or choose 'log-loss' or 'accuracy'"
         )
     try:
-        metric(labels, made_up)
+        metric(labels, guess)
     except InputError as error:
         raise type(error)(f"{where}: {error}") from error
     except Warning:
@@ -298,7 +395,7 @@ def check_metric(metric: Metric, y: ArrayLike, classes: int, *, where: str = "th
         )
         raise DataError(
             f"{where}: metric {metric.name!r} fails on their labels with made-up predictions of shape "
-            f"{made_up.shape} ({type(error).__name__}: {error}); correct it or choose another metric{takes}"
+            f"{guess.shape} ({type(error).__name__}: {error}); correct it or choose another metric{takes}"
         ) from error
 
 
@@ -357,20 +454,6 @@ def _check_task(metric: Metric, classes: int) -> None:
 
 def _task(classes: int) -> str:
     return "classification" if classes else "regression"
-
-
-def _by_name(name: str, classes: int) -> Metric:
-    plain = name.lower().replace("_", "-")
-    plain = _ALIASES.get(plain, plain)
-    named = _NAMED[_task(classes)]
-    if plain == "auroc" and classes > 2:
-        return HAND_TILL
-    if plain in named:
-        return named[plain]
-    for others in _NAMED.values():
-        if plain in others:
-            _check_task(others[plain], classes)
-    raise InputError(f"unknown metric {name!r}; for a {_task(classes)} there are {', '.join(sorted(named))}")
 
 
 # -------------------------------------------------------------------------------------------- means over rows
@@ -512,14 +595,14 @@ def _hand_till_values(y: Array, stack: Array) -> Floats:
     if c < classes:
         absent = np.setdiff1d(np.arange(classes), present)
         notes = _notes.get()
-        told = (
+        note = (
             f"classes {_called(absent)} have no rows among the {n} labels: "
             "the Hand–Till AUROC is the mean over the pairs of the other classes"
         )
         if notes is None:
-            warnings.warn(told, AbsentClassWarning, stacklevel=2)
-        elif told not in notes:
-            notes.append(told)
+            warnings.warn(note, AbsentClassWarning, stacklevel=2)
+        elif note not in notes:
+            notes.append(note)
         y = np.searchsorted(present, y)
     pairs = np.stack([areas(stack[:, :, k], y, i, counts) for i, k in enumerate(present)], axis=1)
     pairs = pairs.reshape(models, c * c)

@@ -1,6 +1,8 @@
-"""Ways to cut a cell into smaller cells. A partition is a plain function: cell, seed -> children.
+"""Ways to cut a cell into smaller cells. A partition is a plain function: cell, seed → children.
 
-A cell that cannot be cut any more in floating point has no children; the search never expands it.
+Children cover the cell, and each has its own representative mixture. A cell that cannot be cut any more in
+floating point has no children; the search never expands it. The same cell and seed always give the same
+children.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from mixtree.simplex import (
 
 Seed = int
 Partition = Callable[[Cell, Seed], Sequence[Cell]]
+"""Cuts a cell; the seed, that of the node, decides what is random."""
 
 # Two edges count as equally long within this *relative* difference of their squared lengths, so that the
 # smallest (i, j) wins a tie that rounding would otherwise decide, in cells of any size.
@@ -52,6 +55,24 @@ def bisect(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
 
     The partition of the theory: the diameter is at most √2·(√3/2)^floor(h/(K−1)) at height h.
 
+    Parameters
+    ----------
+    cell
+        A simplex cell.
+    seed
+        Not used.
+
+    Returns
+    -------
+    sequence of Cell
+        Two halves, or none if the cell cannot be cut.
+
+    References
+    ----------
+    Faw et al., "Lemma: diameter after repeated bisection".
+
+    Examples
+    --------
     >>> halves = bisect(SimplexCell(np.eye(2)))
     >>> [half.representative.tolist() for half in halves]
     [[0.25, 0.75], [0.75, 0.25]]
@@ -123,6 +144,20 @@ def delaunay(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
 
     Old edges survive every cut, so for K ≥ 3 the diameter does not shrink and the theorems do not cover it.
 
+    Parameters
+    ----------
+    cell
+        A simplex cell.
+    seed
+        Not used.
+
+    Returns
+    -------
+    sequence of Cell
+        K cells, or none if the cell cannot be cut.
+
+    Examples
+    --------
     >>> len(delaunay(SimplexCell(np.eye(4))))
     4
     """
@@ -146,6 +181,20 @@ def delaunay(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
 def halve(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
     """Cut a box cell at its representative along a random coordinate: two children, O(K), any K.
 
+    Parameters
+    ----------
+    cell
+        A box cell.
+    seed
+        Draws the coordinate.
+
+    Returns
+    -------
+    sequence of Cell
+        Two halves, or none if the cell cannot be cut.
+
+    Examples
+    --------
     >>> low, high = halve(box_root(3), seed=1)
     >>> bool((low.representative >= 0).all() and abs(high.representative.sum() - 1) < 1e-12)
     True
@@ -166,6 +215,18 @@ def halve_polytope(cell: Cell, seed: Seed = 0) -> Sequence[Cell]:
     """Cut a polytope through its centroid along a random principal axis: the authors' coordinate halving.
 
     For faithful comparison with at most five sources; ``halve`` is the one for everyday use.
+
+    Parameters
+    ----------
+    cell
+        A polytope cell.
+    seed
+        Draws the axis.
+
+    Returns
+    -------
+    sequence of Cell
+        Two halves, or none if the cell cannot be cut.
     """
     if not isinstance(cell, PolytopeCell):
         raise _not_cut("halve_polytope", cell, "polytope cells", "polytope_root(K)")
@@ -218,8 +279,12 @@ def _principal_axes(spread: NDArray[np.float64]) -> NDArray[np.float64]:
             turned = True
             ratio = (two - one) / (2 * both)
             tangent = math.copysign(1.0, ratio) / (abs(ratio) + math.sqrt(1 + ratio * ratio))
+            cosine = 1 / math.sqrt(1 + tangent * tangent)
+            sine = cosine * tangent
             for lists in (columns, axes):
-                lists[i], lists[j] = _turned(lists[i], lists[j], tangent)
+                pairs = list(zip(lists[i], lists[j], strict=True))
+                lists[i] = [cosine * a - sine * b for a, b in pairs]
+                lists[j] = [sine * a + cosine * b for a, b in pairs]
         if not turned:
             break
     lengths = [math.sqrt(_dot(column, column)) for column in columns]
@@ -234,20 +299,11 @@ def _principal_axes(spread: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.array(canonical)
 
 
-def _turned(one: list[float], two: list[float], tangent: float) -> tuple[list[float], list[float]]:
-    cosine = 1 / math.sqrt(1 + tangent * tangent)
-    sine = cosine * tangent
-    return (
-        [cosine * a - sine * b for a, b in zip(one, two, strict=True)],
-        [sine * a + cosine * b for a, b in zip(one, two, strict=True)],
-    )
-
-
 def _canonical(span: list[list[float]]) -> list[list[float]]:
     """The basis of a span that does not depend on the one it is given by."""
     found: list[list[float]] = []
     for j in range(len(span[0])):
-        # What is left of coordinate j's axis in the span, beside what was found.
+        # What is left of coordinate j's axis in the span, without what was found.
         part = [
             math.fsum([*(v[j] * v[i] for v in span), *(-q[j] * q[i] for q in found)])
             for i in range(len(span[0]))
@@ -311,7 +367,32 @@ def _not_cut(name: str, cell: Cell, cuts: str, root: str) -> InputError:
 def simplex_root(
     sources: int, *, minimum: Sequence[float] | None = None, maximum: Sequence[float] | None = None
 ) -> SimplexCell:
-    """The whole simplex by its vertices; minima shrink it by an affine map."""
+    """The whole simplex by its vertices; minima shrink it by an affine map.
+
+    Parameters
+    ----------
+    sources
+        K.
+    minimum
+        The least weight of every source.
+    maximum
+        Refused below 1: such cells cannot keep to it.
+
+    Returns
+    -------
+    SimplexCell
+        The root cell.
+
+    Raises
+    ------
+    InputError
+        If no mixture keeps to the bounds.
+
+    Examples
+    --------
+    >>> simplex_root(2, minimum=[0.5, 0.0]).vertices.tolist()
+    [[1.0, 0.0], [0.5, 0.5]]
+    """
     _refuse_maximum(maximum, "bisect and delaunay")
     return SimplexCell(_root_vertices(sources, minimum))
 
@@ -319,7 +400,32 @@ def simplex_root(
 def box_root(
     sources: int, *, minimum: Sequence[float] | None = None, maximum: Sequence[float] | None = None
 ) -> BoxCell:
-    """The whole simplex as a box cell, or the part between per-source minima and maxima."""
+    """The whole simplex as a box cell, or the part between per-source minima and maxima.
+
+    Parameters
+    ----------
+    sources
+        K.
+    minimum
+        The least weight of every source.
+    maximum
+        The greatest weight of every source.
+
+    Returns
+    -------
+    BoxCell
+        The root cell.
+
+    Raises
+    ------
+    InputError
+        If no mixture keeps to the bounds.
+
+    Examples
+    --------
+    >>> box_root(2, maximum=[0.25, 1.0]).lower.tolist()
+    [0.0, 0.75]
+    """
     _check_count(sources)
     lower = check_minimum(minimum, sources)
     upper = check_maximum(maximum, lower)
@@ -333,7 +439,27 @@ def box_root(
 def polytope_root(
     sources: int, *, minimum: Sequence[float] | None = None, maximum: Sequence[float] | None = None
 ) -> PolytopeCell:
-    """The whole simplex as a polytope of at most five sources; minima shrink it by an affine map."""
+    """The whole simplex as a polytope of at most five sources; minima shrink it by an affine map.
+
+    Parameters
+    ----------
+    sources
+        K.
+    minimum
+        The least weight of every source.
+    maximum
+        Refused below 1: such cells cannot keep to it.
+
+    Returns
+    -------
+    PolytopeCell
+        The root cell.
+
+    Raises
+    ------
+    InputError
+        If no mixture keeps to the bounds.
+    """
     _refuse_maximum(maximum, "halve_polytope")
     if sources > _POLYTOPE_SOURCES:
         raise InputError(
@@ -361,7 +487,7 @@ def _refuse_maximum(maximum: Sequence[float] | None, names: str) -> None:
 
 
 def is_random(partition: Partition) -> bool:
-    """Does it look at its seed, as far as is known?"""
+    """Whether a partition uses its seed; one that is not known may."""
     return partition not in (bisect, delaunay)
 
 

@@ -32,11 +32,11 @@ Steps = int | Infeasible
 """λ(h): a whole number of steps, or why there is none."""
 
 Schedule = Callable[[int], Steps]
-"""A search never goes to a height that is ``Infeasible``."""
+"""λ: a node's height h → its SGD steps. A search never goes to a height that is ``Infeasible``."""
 
 
 def constant(steps: int) -> Callable[[int], int]:
-    """The same number at every height, as in all of the paper's experiments.
+    """λ(h) = n, as in all of the paper's experiments.
 
     >>> constant(5)(7)
     5
@@ -46,13 +46,17 @@ def constant(steps: int) -> Callable[[int], int]:
 
 
 def linear(steps: int) -> Callable[[int], int]:
-    """n(h + 1)."""
+    """λ(h) = n(h + 1).
+
+    >>> linear(10)(2)
+    30
+    """
     _check_steps(steps)
     return lambda height: steps * (height + 1)
 
 
 def sqrt(steps: int) -> Callable[[int], int]:
-    """ceil(n√(h + 1)).
+    """λ(h) = ceil(n√(h + 1)).
 
     >>> [sqrt(10)(height) for height in range(4)]
     [10, 15, 18, 20]
@@ -63,8 +67,17 @@ def sqrt(steps: int) -> Callable[[int], int]:
 
 
 def geometric(steps: int, ratio: float) -> Callable[[int], int]:
-    """ceil(n·r^h).
+    """λ(h) = ceil(n·r^h).
 
+    Parameters
+    ----------
+    steps
+        n, the root's steps.
+    ratio
+        r, above 0.
+
+    Examples
+    --------
     >>> [geometric(10, 1.5)(height) for height in range(3)]
     [10, 15, 23]
     """
@@ -72,8 +85,29 @@ def geometric(steps: int, ratio: float) -> Callable[[int], int]:
 
 
 def constant_until(height: int, steps: int, ratio: float) -> Callable[[int], int]:
-    """n up to the given height, then ceil(n·r^(h − height)).
+    """λ(h) = n up to the given height, then ceil(n·r^(h − height)).
 
+    Parameters
+    ----------
+    height
+        The last height with n steps.
+    steps
+        n.
+    ratio
+        r, above 0.
+
+    Returns
+    -------
+    Schedule
+        λ.
+
+    Raises
+    ------
+    InputError
+        If n is below 1, the height negative, or the ratio not above 0.
+
+    Examples
+    --------
     >>> [constant_until(2, 10, 2.0)(h) for h in range(5)]
     [10, 10, 10, 20, 40]
     """

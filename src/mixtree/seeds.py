@@ -28,8 +28,24 @@ def check_seed(seed: int) -> int:
 
 
 def derive_seed(seed: int, path: tuple[int, ...] = (), purpose: int = TRAIN) -> int:
-    """A 64-bit seed of its own for (study seed, path, purpose).
+    """A 64-bit seed of its own for (study seed, path, purpose): a hash of all three.
 
+    Parameters
+    ----------
+    seed
+        The study's.
+    path
+        The node's, from the root ``()``.
+    purpose
+        ``TRAIN``, ``INIT`` or ``SPLIT``.
+
+    Returns
+    -------
+    int
+        Below 2⁶⁴.
+
+    Examples
+    --------
     >>> derive_seed(0, (0, 1)) == derive_seed(0, (0, 1))
     True
     >>> derive_seed(0, (0, 1)) == derive_seed(0, (1, 0))

@@ -42,6 +42,25 @@ _INSIDE = 1e-9
 def as_mixture(weights: ArrayLike, *, sources: int | None = None) -> Mixture:
     """The weights as a mixture, or an error that says why they are none.
 
+    Parameters
+    ----------
+    weights
+        One per source. Sums that are off by up to 10⁻⁶ are put right, and so are weights as little below 0.
+    sources
+        K, if it is known.
+
+    Returns
+    -------
+    Mixture
+        A copy that sums to 1.
+
+    Raises
+    ------
+    InputError
+        If they are not numbers, not K, negative, or do not sum to 1.
+
+    Examples
+    --------
     >>> as_mixture([0.25, 0.75])
     array([0.25, 0.75])
     """
@@ -74,17 +93,31 @@ def uniform_mixture(sources: int) -> Mixture:
 
 @runtime_checkable
 class Cell(Protocol):
-    """A convex piece of the simplex with one point that stands for it."""
+    """A convex piece of the simplex with one point that stands for it.
+
+    A cell never changes. Built in are :class:`SimplexCell`, :class:`BoxCell` and :class:`PolytopeCell`.
+
+    Examples
+    --------
+    >>> isinstance(SimplexCell(np.eye(3)), Cell)
+    True
+    """
 
     @property
     def representative(self) -> Mixture:
         """The mixture that a node on this cell trains on."""
 
     def contains(self, points: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Which of the points (rows) lie in the cell, boundaries included."""
+        """Which of the points (n, K) lie in the cell, boundaries included: (n,)."""
 
     def diameter(self, order: int = 2) -> float:
-        """Largest distance of two points of the cell, or an upper bound of it, in the ℓ1 or ℓ2 norm."""
+        """Largest distance of two points of the cell, or an upper bound of it.
+
+        Parameters
+        ----------
+        order
+            1 or 2, for the ℓ1 or the ℓ2 norm.
+        """
 
 
 def _largest_distance(vertices: NDArray[np.float64], order: int) -> float:
@@ -96,15 +129,25 @@ def _largest_distance(vertices: NDArray[np.float64], order: int) -> float:
 
 
 FEW_VERTICES = 8
-"""Up to so many vertices plain Python is quicker than numpy, whose calls cost more than their work."""
+"""Up to so many vertices plain Python is faster than numpy, whose calls cost more than their work."""
 
 
 @value
 class SimplexCell:
-    """A simplex given by its K vertices (rows); its representative is their mean."""
+    """A simplex given by its K vertices; its representative is their mean.
+
+    Parameters
+    ----------
+    corners
+        The vertices, (K, K): an array, or tuples, which cells with common vertices share.
+
+    Examples
+    --------
+    >>> SimplexCell(np.eye(2)).representative
+    array([0.5, 0.5])
+    """
 
     corners: NDArray[np.float64] | tuple[tuple[float, ...], ...]
-    """The vertices as they are kept: in tuples, cells share the vertices that they have in common."""
 
     @property
     def vertices(self) -> NDArray[np.float64]:
@@ -151,7 +194,20 @@ class SimplexCell:
 
 @value
 class BoxCell:
-    """{α on the simplex : lower ≤ α ≤ upper}; any number of sources at O(K)."""
+    """{α on the simplex : l ≤ α ≤ u}; any number of sources at O(K).
+
+    Parameters
+    ----------
+    lower
+        l, (K,).
+    upper
+        u, (K,).
+
+    Examples
+    --------
+    >>> BoxCell(np.zeros(2), np.array([0.5, 1.0])).contains(np.array([[0.6, 0.4], [0.3, 0.7]]))
+    array([False,  True])
+    """
 
     lower: NDArray[np.float64]
     upper: NDArray[np.float64]
@@ -187,7 +243,13 @@ class BoxCell:
 
 @value
 class PolytopeCell:
-    """The convex hull of any number of points (rows); its representative is their mean."""
+    """The convex hull of any number of points; its representative is their mean.
+
+    Parameters
+    ----------
+    vertices
+        The points, (n, K).
+    """
 
     vertices: NDArray[np.float64]
 
@@ -257,9 +319,25 @@ NO_STEP = "the limit on passes over the rows leaves not a single step: allow mor
 def capped(mixture: Mixture, caps: Mixture, *, spill: bool = False) -> tuple[Mixture, float]:
     """The mixture with no weight above its cap, and the share of a budget that it can be trained for.
 
-    What a weight loses goes to the others in proportion to theirs. Where the caps of all sources in the
-    mixture sum to less than 1, sources outside it take what is left (``spill``), or the budget is cut.
+    What a weight loses goes to the others in proportion to theirs.
 
+    Parameters
+    ----------
+    mixture
+        Weights, (K,).
+    caps
+        The greatest weight of every source, (K,).
+    spill
+        Where the caps of all sources in the mixture sum to less than 1: whether the other sources take what
+        is left. Otherwise the budget is cut.
+
+    Returns
+    -------
+    tuple
+        The mixture, and a share of at most 1.
+
+    Examples
+    --------
     >>> capped(np.array([0.5, 0.5, 0.0]), np.array([0.2, 1.0, 1.0]))
     (array([0.2, 0.8, 0. ]), 1.0)
     >>> capped(np.array([1.0, 0.0]), np.array([0.25, 1.0]))

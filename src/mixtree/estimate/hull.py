@@ -177,10 +177,10 @@ def hull_prepared(
     simulated = distance(edge + noise)
     # If nothing varies, rounding must not decide between 0 and 0.
     p = float((1 + np.count_nonzero(simulated >= statistic - 1e-9)) / (repetitions + 1))
-    strange = 0
+    unseen = 0
     if prepared.rare:
         # Two tests, a tenth of the level for the second: where it has power at all, it has plenty.
-        strange, chance = prepared.rare.in_target(target, alpha)
+        unseen, chance = prepared.rare.in_target(target, alpha)
         p = min(1.0, p / 0.9, 10.0 * chance)
     # Sources of few rows hardly know how noisy they are: is much of the noise theirs?
     source_rows = prepared.rare.rows
@@ -193,7 +193,7 @@ def hull_prepared(
         critical = float(np.interp(place, np.arange(len(simulated)), np.sort(simulated)))
         power, needed = _power(equations, alpha, root, noise, critical, rng)
         inside = True if power >= _POWER else None
-    words = _words(inside, p=p, n=len(target), power=power, needed=needed, strange=strange, thin=thin)
+    words = _words(inside, p=p, n=len(target), power=power, needed=needed, unseen=unseen, thin=thin)
     df = max(0, len(root) - (len(alpha) - 1))
     return HullTest(p, inside, statistic, df, len(root), needed, words, len(target), power)
 
@@ -413,12 +413,12 @@ def _words(
     n: int,
     power: float | None,
     needed: int | None,
-    strange: int,
+    unseen: int,
     thin: bool,
 ) -> str:
     chance = f"{'p < 0.001' if p < 0.0005 else f'p = {p:.3f}'} on {n} target rows"
-    if strange:
-        chance += f", {strange} of them with a class or a value that no source has"
+    if unseen:
+        chance += f", {unseen} of them with a class or a value that no source has"
     if inside is False:
         return (
             f"No mixture of the sources reproduces the target ({chance}): what is missing can only come from"

@@ -64,8 +64,8 @@ class RareValues:
             counts[:, number] = np.bincount(part.y, minlength=classes)
         few = np.flatnonzero(counts.sum(axis=1) <= most)
         tables = [part.x for part in rows]
-        thin = any(map(is_sparse, tables))
-        columns, usual, each, where = (_rare_sparse if thin else _rare_dense)(tables, most)
+        find = _rare_sparse if any(map(is_sparse, tables)) else _rare_dense
+        columns, usual, each, where = find(tables, most)
         return cls(
             few,
             columns,
@@ -99,16 +99,17 @@ class RareValues:
         if is_sparse(x):  # dense only where columns are mostly something else than 0
             full = np.flatnonzero(self.usual)
             there = (as_csr(x) != 0).nonzero()
-            thin = self.usual[there[1]] == 0.0
+            mostly_zero = self.usual[there[1]] == 0.0
             odd = _differs(as_dense(x[:, full], np.float64), self.usual[full]).nonzero()
-            row, column = np.append(there[0][thin], odd[0]), np.append(there[1][thin], full[odd[1]])
+            row = np.append(there[0][mostly_zero], odd[0])
+            column = np.append(there[1][mostly_zero], full[odd[1]])
         else:
             row, column = _differs(as_dense(x, np.float64), self.usual).nonzero()
         rows, values = np.append(rows, row), np.append(values, len(self.classes) + column)
         times, n, seen = np.bincount(values, minlength=len(self.each)), len(target), self.seen
         others = 1.0 / float(alpha**2 @ (1.0 / self.rows))
-        strange = seen[values] == 0
-        rows, values = rows[strange], values[strange]
+        unseen = seen[values] == 0
+        rows, values = rows[unseen], values[unseen]
         once = times[values] == 1
         chances = [self._more_often(times, n)]
         if once.any():
@@ -132,14 +133,14 @@ class RareValues:
         chances = at_least(times[often], all_rows[often], have[often], n)
         return min(1.0, len(self.each) * float(chances.min()))
 
-    def _once(self, strange: int, times: Index, alpha: Mixture, n: int, others: float) -> float:
+    def _once(self, own: int, times: Index, alpha: Mixture, n: int, others: float) -> float:
         """Chance that so many of the rows with a value that no other row has are the target's."""
         rows = np.unique(self.where[(self.seen == 1) & (times == 0)])
         ends = np.cumsum(self.rows)
         each = np.bincount(np.searchsorted(ends, rows, side="right"), minlength=len(ends))
         theirs = int(np.ceil(others * float(alpha @ (each / self.rows)) - 1e-9))
         total = max(round(others), theirs) + n
-        return float(at_least(np.array([strange]), np.array([total]), np.array([strange + theirs]), n)[0])
+        return float(at_least(np.array([own]), np.array([total]), np.array([own + theirs]), n)[0])
 
     def _shared(self, rows: Index, values: Index, times: Index, n: int, others: float) -> NDArray[np.float64]:
         """Chances that so many of the values that two rows have, three rows …, are only in the target.

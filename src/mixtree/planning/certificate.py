@@ -13,7 +13,7 @@ The reasoning, for values v(node) of a tree search over cells of the simplex:
    by more than the sum along the path, ν̂ρ̂^h/(1 − ρ̂).
 4. **Bound.** The leaves' cells cover the simplex, so no mixture has a value below the smallest
    v − reach − 2se over the leaves; the returned value minus that is how much better one could be. A loss
-   that cannot be negative is no better than 0. A cell with a child that was not told yet counts as a leaf.
+   that cannot be negative is no better than 0. A cell with a child that has no value yet counts as a leaf.
 
 Only a tree of cells covers the simplex. Methods that compare mixtures without cutting it get words, no bound.
 """
@@ -88,7 +88,7 @@ class Certificate:
 
     @property
     def details(self) -> tuple[str, ...]:
-        """What stands behind the sentence, line by line; nothing where there is no bound to stand behind."""
+        """What the sentence rests on, line by line; nothing where there is no bound."""
         if self.smoothness is None:
             return ()
         words = (

@@ -30,16 +30,48 @@ def exact(value: Any) -> Decimal:
 
 
 def whole(name: str, value: Any, *, least: int, most: int | None = None) -> int:
-    """The value as an int of at least so much, or an error that says what it should be."""
+    """The value as an int, or an error that says what it should be.
+
+    Parameters
+    ----------
+    name
+        What the error calls it.
+    value
+        Any object.
+    least, most
+        Bounds, included; ``most`` None for none.
+
+    Returns
+    -------
+    int
+        The value.
+    """
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise InputError(f"{name} must be a whole number of at least {least}; got {value!r}")
-    if most is not None and int(value) > most:
-        raise InputError(f"{name} must be at most {most}; got {_shown(int(value))}")
-    return int(value)
+    number = int(value)
+    if most is not None and number > most:
+        shown = str(number) if number < 10**30 else f"{Decimal(number):.3g}"
+        raise InputError(f"{name} must be at most {most}; got {shown}")
+    return number
 
 
 def check_height(height: Any, *, least: int = 0, name: str = "the height") -> int:
-    """A height: up to 10^18, beyond which ρ^h leaves even the Decimals of ``precise``."""
+    """A height h, or an error: at most 10^18, beyond which ρ^h leaves even the Decimals of ``precise``.
+
+    Parameters
+    ----------
+    height
+        Any object.
+    least
+        The smallest h allowed.
+    name
+        What the error calls it.
+
+    Returns
+    -------
+    int
+        h.
+    """
     return whole(name, height, least=least, most=10**18)
 
 
@@ -54,14 +86,44 @@ def check_k(k: Any) -> int:
 
 
 def above(name: str, value: Any, *, limit: float = 0.0) -> float:
-    """The value as a finite number above the limit, or an error that says what it should be."""
+    """The value as a finite number above the limit, or an error that says what it should be.
+
+    Parameters
+    ----------
+    name
+        What the error calls it.
+    value
+        Any object.
+    limit
+        The bound, excluded.
+
+    Returns
+    -------
+    float
+        The value.
+    """
     if not is_finite(value) or value <= limit:
         raise InputError(f"{name} must be a finite number above {limit:g}; got {value!r}")
     return float(value)
 
 
 def at_least(name: str, value: Any, *, limit: float = 0.0) -> float:
-    """The value as a finite number of at least the limit, or an error that says what it should be."""
+    """The value as a finite number of at least the limit, or an error that says what it should be.
+
+    Parameters
+    ----------
+    name
+        What the error calls it.
+    value
+        Any object.
+    limit
+        The bound, included.
+
+    Returns
+    -------
+    float
+        The value.
+    """
     if not is_finite(value) or value < limit:
         raise InputError(f"{name} must be a finite number of at least {limit:g}; got {value!r}")
     return float(value)
@@ -95,7 +157,3 @@ def is_finite(value: Any) -> bool:
         return math.isfinite(value)
     except OverflowError:  # a whole number beyond all floats
         return False
-
-
-def _shown(value: int) -> str:
-    return str(value) if abs(value) < 10**30 else f"{Decimal(value):.3g}"

@@ -139,10 +139,27 @@ def calculate(
 ) -> Calculation:
     """Constants, λ(h) of the heights 0 … ``heights``, h(Λ) and the bound of the regret in one answer.
 
-    ``steps`` is a constant λ for h(Λ), to see what a tree of such nodes would reach; without it h(Λ) is of
-    the theory's own λ(h), nearly always infeasible. ``dimension`` is the best case, d = 0 and C = 1, unless
-    given.
+    Parameters
+    ----------
+    constants
+        β, μ, L, σ, 𝒢, D and K of the problem.
+    budget
+        Λ, in SGD steps.
+    heights
+        The greatest height whose λ(h) is computed.
+    steps
+        A constant λ for h(Λ), to see what a tree of such nodes would reach; by default the theory's own λ(h),
+        which is nearly always infeasible.
+    dimension
+        d and C; by default the best case, d = 0 and C = 1.
 
+    Returns
+    -------
+    Calculation
+        All numbers, with a sentence on feasibility.
+
+    Examples
+    --------
     >>> small = Constants(beta=1.0, mu=1.0, lipschitz=2e-4, sigma=3e-4, noise=4e-8, diameter=2e-4, sources=2)
     >>> found = calculate(small, budget=10**8)
     >>> found.feasible, [node.needed for node in found.nodes[:2]], found.reached
@@ -175,7 +192,22 @@ def calculate(
 
 
 def least_steps(height: int, constants: Constants, budget: float) -> tuple[Steps, int | None]:
-    """λ(h) by the full condition, the least over k = 0 … 3, and its k."""
+    """λ(h) by the full condition, the least over k = 0 … 3, and its k.
+
+    Parameters
+    ----------
+    height
+        h; the root has 0.
+    constants
+        β, μ, L, σ, 𝒢, D and K of the problem.
+    budget
+        Λ, in SGD steps.
+
+    Returns
+    -------
+    tuple
+        λ(h) or Infeasible, and k; None for k where no number of steps is enough.
+    """
     found = [steps_full(height, constants, budget=budget, k=k) for k in _K]
     needed = [each.needed if isinstance(each, Infeasible) else each for each in found]
     known = [(count, k) for k, count in enumerate(needed) if count is not None]
@@ -195,6 +227,22 @@ def _reached(
 def node_steps(height: int, constants: Constants, *, budget: float) -> NodeSteps:
     """λ(h) of one height with the numbers that it comes from.
 
+    Parameters
+    ----------
+    height
+        h; the root has 0.
+    constants
+        β, μ, L, σ, 𝒢, D and K of the problem.
+    budget
+        Λ, in SGD steps.
+
+    Returns
+    -------
+    NodeSteps
+        λ(h), its closed forms, and Č.
+
+    Examples
+    --------
     >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.5, diameter=1.0, sources=3)
     >>> found = node_steps(300, one, budget=1e8)
     >>> found.largest, f"{found.needed:.3g}"

@@ -52,8 +52,24 @@ def near_optimality(counts: Sequence[float], *, rho2: float) -> Dimension:
     h·log(1/ρ2) over the second half of them (the first ones are all of the simplex), at least 0; C is the
     smallest constant that then bounds every count.
 
-    Reference: "Definition: near-optimality dimension".
+    Parameters
+    ----------
+    counts
+        N_0, N_1, …, cells near the optimum per height; at least four.
+    rho2
+        ρ2, the decay of the values per height.
 
+    Returns
+    -------
+    Dimension
+        d and C.
+
+    References
+    ----------
+    Faw et al., "Definition: near-optimality dimension".
+
+    Examples
+    --------
     >>> found = near_optimality([1, 2, 4, 8, 16, 32], rho2=0.25)
     >>> round(found.d, 6), round(found.scale, 6)
     (0.5, 1.0)
@@ -77,17 +93,40 @@ def height_reached(
 ) -> int | Infeasible:
     """h(Λ) = h' + 1, where h' is the least h with Σ_{l≤h} 2Cλ(l)ρ2^{−dl} > Λ − 2λ(h+1).
 
-    ``steps`` is λ: a number, a schedule, or ``lambda h: steps_full(h, …)``. ``Infeasible`` if Λ does not even
-    pay for λ(0) + 2λ(1): then there is no tree to speak of.
+    Parameters
+    ----------
+    steps
+        λ: a number, a schedule, or ``lambda h: steps_full(h, …)``.
+    budget
+        Λ, in SGD steps.
+    dimension
+        d and C of the near-optimality dimension.
+    rho2
+        ρ2.
 
-    Reference: "Lemma: height of the tree".
+    Returns
+    -------
+    int or Infeasible
+        h(Λ); Infeasible if Λ does not even pay for λ(0) + 2λ(1).
 
+    References
+    ----------
+    Faw et al., "Lemma: height of the tree".
+
+    Examples
+    --------
     >>> height_reached(10, budget=10**4, dimension=Dimension(1.0, 1.0), rho2=0.5)
     9
     """
     check_budget(budget)
     between("rho2 (ρ2)", rho2)
-    at = _checked(steps)
+
+    def at(height: int) -> Steps:
+        if not callable(steps):
+            return whole("steps", steps, least=1)
+        count = steps(height)
+        return count if isinstance(count, Infeasible) else whole(f"steps at height {height}", count, least=1)
+
     root, child = at(0), at(1)
     if isinstance(root, Infeasible):
         return root
@@ -102,18 +141,6 @@ def height_reached(
         if callable(steps):
             return 1 + _height(at, limit, 2 * scale, growth)
         return 1 + _constant_height(Decimal(root), limit, 2 * scale, growth)
-
-
-def _checked(steps: int | Callable[[int], Steps]) -> Callable[[int], Steps]:
-    if not callable(steps):
-        number = whole("steps", steps, least=1)
-        return lambda height: number
-
-    def at(height: int) -> Steps:
-        count = steps(height)
-        return count if isinstance(count, Infeasible) else whole(f"steps at height {height}", count, least=1)
-
-    return at
 
 
 def _height(steps: Callable[[int], Steps], budget: Decimal, scale: Decimal, growth: Decimal) -> int:
@@ -157,8 +184,21 @@ def regret_bound(height: int, *, nu2: float, rho2: float) -> float:
 
     Holds with probability at least 1 − Λ^{-3}.
 
-    Reference: "Theorem: regret".
+    Parameters
+    ----------
+    height
+        h(Λ), at least 1.
+    nu2
+        ν2.
+    rho2
+        ρ2.
 
+    References
+    ----------
+    Faw et al., "Theorem: regret".
+
+    Examples
+    --------
     >>> regret_bound(3, nu2=2.0, rho2=0.5)
     2.0
     """
@@ -171,8 +211,12 @@ def regret_bound(height: int, *, nu2: float, rho2: float) -> float:
 def regret_failure(*, budget: float) -> float:
     """Λ^{-3}: probability, at most, that ``regret_bound`` does not hold.
 
-    Reference: "Theorem: regret".
+    References
+    ----------
+    Faw et al., "Theorem: regret".
 
+    Examples
+    --------
     >>> print(f"{regret_failure(budget=1e6):.3g}")
     1e-18
     """
@@ -184,8 +228,19 @@ def predicted_slope(d: float, *, regime: Literal["constant", "exponential"]) -> 
 
     With constant λ and d = 0 the regret falls faster than any power of Λ: −inf.
 
-    Reference: "Corollary: scaling of the regret".
+    Parameters
+    ----------
+    d
+        d, near-optimality dimension.
+    regime
+        Of λ(h): the same at every height, or growing exponentially.
 
+    References
+    ----------
+    Faw et al., "Corollary: scaling of the regret".
+
+    Examples
+    --------
     >>> predicted_slope(1.0, regime="constant"), predicted_slope(1.0, regime="exponential")
     (-1.0, -0.2)
     """

@@ -47,24 +47,19 @@ class SgdTerms:
         return max(self.check_entries)
 
     def c_hat(self, k: int) -> Decimal:
-        """Ĉ(k), by its recursion."""
+        """Ĉ(k), by its recursion; the formulas are those of the function ``c_hat``."""
         with precise():
-            current = self.c_check * self.log8
+            current, more, beta2 = self.c_check * self.log8, self.shift + 1, 64 * self.beta**2
             for step in range(1, k + 1):
-                current = 2**step * self._c(current, _alpha(step)) + self._rest(_alpha(step))
+                a, logged = _alpha(step), self.log8 * current
+                c = (
+                    beta2 * self.c1**2 / more ** (2 - a)
+                    + beta2 * self.c2**2 * logged / more**a
+                    + 8 * self.noise * self.c1 / more ** (1 - a)
+                    + 8 * self.noise * self.c2 * logged.sqrt()
+                )
+                current = 2**step * c + self.v0 * (1 + self.shift) / (2 + self.shift) ** (1 - a)
             return current
-
-    def _c(self, previous: Decimal, a: Decimal) -> Decimal:
-        beta2, more, logged = 64 * self.beta**2, self.shift + 1, self.log8 * previous
-        return (
-            beta2 * self.c1**2 / more ** (2 - a)
-            + beta2 * self.c2**2 * logged / more**a
-            + 8 * self.noise * self.c1 / more ** (1 - a)
-            + 8 * self.noise * self.c2 * logged.sqrt()
-        )
-
-    def _rest(self, a: Decimal) -> Decimal:
-        return self.v0 * (1 + self.shift) / (2 + self.shift) ** (1 - a)
 
     def slow(self, k: int) -> Decimal:
         """c of the bound's slowest term c/(t + E)^a, a = α_{k+1}."""
@@ -72,7 +67,22 @@ class SgdTerms:
             return 4 * (2 * self.log8).sqrt() * self.c_hat(k).sqrt() / self.mu
 
     def bound(self, steps: int, k: int, slow: Decimal) -> Decimal:
-        """The bound after so many steps, given ``slow(k)``."""
+        """The bound after t steps.
+
+        Parameters
+        ----------
+        steps
+            t.
+        k
+            Of the exponent α_{k+1}.
+        slow
+            What ``slow(k)`` gives, computed once for many t.
+
+        Returns
+        -------
+        Decimal
+            Squared distance to the optimum, at most.
+        """
         with precise():
             reach = steps + self.shift
             # s^{−a} = s^{1−a}/s, and 1 − a = 2^{−(k+1)}: square roots, which are ten times as fast as powers.
@@ -85,6 +95,22 @@ class SgdTerms:
 def sgd_terms(d0_squared: float | Decimal, constants: Constants, *, budget: float) -> SgdTerms:
     """All constants of one warm start, each as its own function below documents it.
 
+    Parameters
+    ----------
+    d0_squared
+        d0², a bound on the squared distance of the first iterate to the optimum.
+    constants
+        β, μ, L, σ, 𝒢, D and K of the problem.
+    budget
+        Λ, in SGD steps.
+
+    Returns
+    -------
+    SgdTerms
+        As Decimals of 60 digits.
+
+    Examples
+    --------
     >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.0, diameter=1.0, sources=2)
     >>> print(f"{sgd_terms(1.0, one, budget=1e6).shift:.6g}")
     452707
@@ -114,8 +140,19 @@ def sgd_terms(d0_squared: float | Decimal, constants: Constants, *, budget: floa
 def step_shift(kappa: float, *, budget: float) -> float:
     """E = 4096 κ² log Λ^8: the delay of the step sizes.
 
-    Reference: "Theorem: SGD final iterate", its step sizes.
+    Parameters
+    ----------
+    kappa
+        κ = β/μ, at least 1.
+    budget
+        Λ, in SGD steps.
 
+    References
+    ----------
+    Faw et al., "Theorem: SGD final iterate", its step sizes.
+
+    Examples
+    --------
     >>> round(step_shift(1.0, budget=1e6))
     452707
     """
@@ -128,8 +165,21 @@ def step_shift(kappa: float, *, budget: float) -> float:
 def step_size(step: int, constants: Constants, *, budget: float) -> float:
     """η_t = 2/(μ(t + E)), t counted from 0 anew at every node.
 
-    Reference: "Theorem: SGD final iterate", its step sizes.
+    Parameters
+    ----------
+    step
+        t.
+    constants
+        β, μ, L, σ, 𝒢, D and K of the problem.
+    budget
+        Λ, in SGD steps.
 
+    References
+    ----------
+    Faw et al., "Theorem: SGD final iterate", its step sizes.
+
+    Examples
+    --------
     >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.0, diameter=1.0, sources=2)
     >>> print(f"{step_size(0, one, budget=1e6):.4g}")
     4.418e-06
@@ -143,8 +193,12 @@ def step_size(step: int, constants: Constants, *, budget: float) -> float:
 def alpha_k(k: int) -> float:
     """α_k = Σ_{i=1..k} 2^{-i} = 1 − 2^{-k}: the exponents that the analysis climbs.
 
-    Reference: "Theorem: SGD final iterate", its induction on k.
+    References
+    ----------
+    Faw et al., "Theorem: SGD final iterate", its induction on k.
 
+    Examples
+    --------
     >>> [alpha_k(k) for k in range(4)]
     [0.0, 0.5, 0.75, 0.875]
     """
@@ -154,8 +208,21 @@ def alpha_k(k: int) -> float:
 def g0(d0_squared: float, constants: Constants, *, budget: float) -> float:
     """G0(d0²) = max{E d0², 8𝒢/μ²}: the constant of the fast term.
 
-    Reference: "Theorem: SGD final iterate".
+    Parameters
+    ----------
+    d0_squared
+        d0², a bound on the squared distance of the first iterate to the optimum.
+    constants
+        β, μ, L, σ, 𝒢, D and K of the problem.
+    budget
+        Λ, in SGD steps.
 
+    References
+    ----------
+    Faw et al., "Theorem: SGD final iterate".
+
+    Examples
+    --------
     >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=1.0, diameter=1.0, sources=2)
     >>> g0(1e-9, one, budget=1e6)
     8.0
@@ -166,8 +233,12 @@ def g0(d0_squared: float, constants: Constants, *, budget: float) -> float:
 def c_tilde(constants: Constants) -> float:
     """C̃ = D·√(8β²D² + 2𝒢): the largest inner product of one step's noise and its error.
 
-    Reference: "Theorem: SGD final iterate".
+    References
+    ----------
+    Faw et al., "Theorem: SGD final iterate".
 
+    Examples
+    --------
     >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.5, diameter=1.0, sources=2)
     >>> c_tilde(one)
     3.0
@@ -179,8 +250,21 @@ def c_tilde(constants: Constants) -> float:
 def c1(d0_squared: float, constants: Constants, *, budget: float) -> float:
     """c1 = G0 + 8C̃/(μΛ^6).
 
-    Reference: "Theorem: SGD final iterate", its induction on k.
+    Parameters
+    ----------
+    d0_squared
+        d0², a bound on the squared distance of the first iterate to the optimum.
+    constants
+        β, μ, L, σ, 𝒢, D and K of the problem.
+    budget
+        Λ, in SGD steps.
 
+    References
+    ----------
+    Faw et al., "Theorem: SGD final iterate", its induction on k.
+
+    Examples
+    --------
     >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=1.0, diameter=1.0, sources=2)
     >>> round(c1(1e-9, one, budget=1e6), 6)
     8.0
@@ -191,8 +275,12 @@ def c1(d0_squared: float, constants: Constants, *, budget: float) -> float:
 def c2(mu: float) -> float:
     """c2 = 4√2/μ.
 
-    Reference: "Theorem: SGD final iterate", its induction on k.
+    References
+    ----------
+    Faw et al., "Theorem: SGD final iterate", its induction on k.
 
+    Examples
+    --------
     >>> round(c2(2.0), 4)
     2.8284
     """
@@ -202,8 +290,21 @@ def c2(mu: float) -> float:
 def v0(d0_squared: float, constants: Constants, *, budget: float) -> float:
     """V0 = 8 d0² (4β² d0² + 𝒢)/(1 + E): variance of the martingale's first step.
 
-    Reference: "Theorem: SGD final iterate", its induction on k.
+    Parameters
+    ----------
+    d0_squared
+        d0², a bound on the squared distance of the first iterate to the optimum.
+    constants
+        β, μ, L, σ, 𝒢, D and K of the problem.
+    budget
+        Λ, in SGD steps.
 
+    References
+    ----------
+    Faw et al., "Theorem: SGD final iterate", its induction on k.
+
+    Examples
+    --------
     >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=1.0, diameter=1.0, sources=2)
     >>> print(f"{v0(1.0, one, budget=1e6):.4g}")
     8.836e-05
@@ -214,9 +315,23 @@ def v0(d0_squared: float, constants: Constants, *, budget: float) -> float:
 def c_check(d0_squared: float, constants: Constants, *, budget: float) -> float:
     """Č = max{V0/logΛ^8, (8𝒢c2 + min(2/E, 1))², (64β²c1²/((1+E) logΛ^8) + 8𝒢c1/logΛ^8)²}.
 
-    Reference: "Theorem: SGD final iterate", the start of its induction. inf where a float cannot hold it:
-    ``log_c_check`` can.
+    The result is inf where a float cannot hold it; ``log_c_check`` can.
 
+    Parameters
+    ----------
+    d0_squared
+        d0², a bound on the squared distance of the first iterate to the optimum.
+    constants
+        β, μ, L, σ, 𝒢, D and K of the problem.
+    budget
+        Λ, in SGD steps.
+
+    References
+    ----------
+    Faw et al., "Theorem: SGD final iterate", the start of its induction.
+
+    Examples
+    --------
     >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.0, diameter=1.0, sources=2)
     >>> print(f"{c_check(1.0, one, budget=1e6):.4g}")
     6.872e+10
@@ -237,8 +352,26 @@ def c_check_entries(d0_squared: float, constants: Constants, *, budget: float) -
     is a square because its root was divided by the slack δ. √Č has a unit, δ has none: that is why Č is not
     scale-free. √Č = B + √(B² + 2A) would do, in any units.
 
-    Reference: "Theorem: SGD final iterate", the start of its induction. inf where a float cannot hold it.
+    Parameters
+    ----------
+    d0_squared
+        d0², a bound on the squared distance of the first iterate to the optimum.
+    constants
+        β, μ, L, σ, 𝒢, D and K of the problem.
+    budget
+        Λ, in SGD steps.
 
+    Returns
+    -------
+    tuple
+        Three floats, inf where a float cannot hold one.
+
+    References
+    ----------
+    Faw et al., "Theorem: SGD final iterate", the start of its induction.
+
+    Examples
+    --------
     >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.5, diameter=1.0, sources=2)
     >>> [f"{entry:.3g}" for entry in c_check_entries(1.0, one, budget=1e6)]
     ['7.19e-07', '512', '7.76e+10']
@@ -250,8 +383,21 @@ def c_check_entries(d0_squared: float, constants: Constants, *, budget: float) -
 def log_c_check(d0_squared: float, constants: Constants, *, budget: float) -> float:
     """The natural logarithm of Č, whatever its size.
 
-    Reference: "Theorem: SGD final iterate", the start of its induction.
+    Parameters
+    ----------
+    d0_squared
+        d0², a bound on the squared distance of the first iterate to the optimum.
+    constants
+        β, μ, L, σ, 𝒢, D and K of the problem.
+    budget
+        Λ, in SGD steps.
 
+    References
+    ----------
+    Faw et al., "Theorem: SGD final iterate", the start of its induction.
+
+    Examples
+    --------
     >>> one = Constants(beta=1e80, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.0, diameter=1.0, sources=2)
     >>> c_check(1.0, one, budget=1e6), round(log_c_check(1.0, one, budget=1e6), 2)
     (inf, 1498.61)
@@ -260,13 +406,30 @@ def log_c_check(d0_squared: float, constants: Constants, *, budget: float) -> fl
 
 
 def c_hat(k: int, d0_squared: float, constants: Constants, *, budget: float) -> float:
-    """Ĉ(k): Ĉ(0) = Č logΛ^8 and Ĉ(k+1) = 2^{k+1}·C(k+1) + V0(1+E)/(2+E)^{1−a}, where a = α_{k+1} and
+    """Ĉ(k): the constant of the slowest term after k rounds of the induction.
 
+    Ĉ(0) = Č logΛ^8 and Ĉ(k+1) = 2^{k+1}·C(k+1) + V0(1+E)/(2+E)^{1−a}, where a = α_{k+1} and
     C(k+1) = 64β²c1²/(E+1)^{2−a} + 64β²c2² logΛ^8·Ĉ(k)/(E+1)^a + 8𝒢c1/(E+1)^{1−a} + 8𝒢c2√(logΛ^8·Ĉ(k)).
 
-    Reference: "Theorem: SGD final iterate", its induction on k. inf where a float cannot hold it:
-    ``log_c_hat`` can.
+    The result is inf where a float cannot hold it; ``log_c_hat`` can.
 
+    Parameters
+    ----------
+    k
+        Rounds of the induction.
+    d0_squared
+        d0², a bound on the squared distance of the first iterate to the optimum.
+    constants
+        β, μ, L, σ, 𝒢, D and K of the problem.
+    budget
+        Λ, in SGD steps.
+
+    References
+    ----------
+    Faw et al., "Theorem: SGD final iterate", its induction on k.
+
+    Examples
+    --------
     >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.0, diameter=1.0, sources=2)
     >>> print(f"{c_hat(0, 1.0, one, budget=1e6):.4g}, {c_hat(1, 1.0, one, budget=1e6):.4g}")
     7.595e+12, 5.11e+15
@@ -277,8 +440,23 @@ def c_hat(k: int, d0_squared: float, constants: Constants, *, budget: float) -> 
 def log_c_hat(k: int, d0_squared: float, constants: Constants, *, budget: float) -> float:
     """The natural logarithm of Ĉ(k), whatever its size.
 
-    Reference: "Theorem: SGD final iterate", its induction on k.
+    Parameters
+    ----------
+    k
+        Rounds of the induction.
+    d0_squared
+        d0², a bound on the squared distance of the first iterate to the optimum.
+    constants
+        β, μ, L, σ, 𝒢, D and K of the problem.
+    budget
+        Λ, in SGD steps.
 
+    References
+    ----------
+    Faw et al., "Theorem: SGD final iterate", its induction on k.
+
+    Examples
+    --------
     >>> one = Constants(beta=1e80, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.0, diameter=1.0, sources=2)
     >>> round(log_c_hat(3, 1.0, one, budget=1e6), 2)
     1839.15
@@ -293,8 +471,27 @@ def sgd_bound(steps: int, d0_squared: float, constants: Constants, *, budget: fl
     ``step_size`` and probability at least 1 − ``sgd_failure``. (The theorem's w_{t+1} is the iterate after
     t + 1 steps.)
 
-    Reference: "Theorem: SGD final iterate". inf where a float cannot hold it.
+    The result is inf where a float cannot hold it.
 
+    Parameters
+    ----------
+    steps
+        t.
+    d0_squared
+        d0², a bound on the squared distance of the first iterate to the optimum.
+    constants
+        β, μ, L, σ, 𝒢, D and K of the problem.
+    budget
+        Λ, in SGD steps.
+    k
+        Of the exponent α_{k+1}; the bound holds for every k ≥ 0.
+
+    References
+    ----------
+    Faw et al., "Theorem: SGD final iterate".
+
+    Examples
+    --------
     >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.0, diameter=1.0, sources=2)
     >>> [f"{sgd_bound(10**9, 1e-6, one, budget=1e10, k=k):.3g}" for k in range(3)]
     ['8.81e-08', '1.59e-08', '9.87e-09']
@@ -308,8 +505,19 @@ def sgd_bound(steps: int, d0_squared: float, constants: Constants, *, budget: fl
 def sgd_failure(steps: int, *, budget: float) -> float:
     """t/Λ^8: probability, at most, that ``sgd_bound`` after t steps does not hold.
 
-    Reference: "Theorem: SGD final iterate".
+    Parameters
+    ----------
+    steps
+        t.
+    budget
+        Λ, in SGD steps.
 
+    References
+    ----------
+    Faw et al., "Theorem: SGD final iterate".
+
+    Examples
+    --------
     >>> print(f"{sgd_failure(10**6, budget=1e6):.3g}")
     1e-42
     """

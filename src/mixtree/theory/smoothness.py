@@ -14,10 +14,30 @@ from mixtree.theory._numbers import above, at_least, check_height, check_sources
 class Constants:
     """What the theorems need to know of a problem.
 
-    Each f(·; z) is β-smooth and convex; each F_α is μ-strongly convex, and L-Lipschitz on the region of
-    interest (both cannot hold everywhere); ‖∇f(w*(α); z)‖² ≤ 𝒢 for all α; σ² = sup β²‖w − w'‖² + 𝒢(α) over
-    the hull of the optima; D bounds the distance of every iterate to every optimum; K sources.
+    Parameters
+    ----------
+    beta
+        β: each f(·; z) is β-smooth and convex.
+    mu
+        μ: each F_α is μ-strongly convex.
+    lipschitz
+        L: each F_α is L-Lipschitz on the region of interest (it cannot be everywhere, being strongly convex).
+    sigma
+        σ: σ² = sup β²‖w − w'‖² + 𝒢(α) over the hull of the optima.
+    noise
+        𝒢: the largest squared gradient of a single row at an optimum, ‖∇f(w*(α); z)‖² ≤ 𝒢 for all α.
+    diameter
+        D: bounds the distance of every iterate to every optimum.
+    sources
+        K.
 
+    Raises
+    ------
+    InputError
+        If the constants contradict each other: β < μ, or σ² < 𝒢.
+
+    Examples
+    --------
     >>> Constants(beta=2.0, mu=1.0, lipschitz=3.0, sigma=1.5, noise=1.0, diameter=4.0, sources=3).kappa
     2.0
     """
@@ -27,11 +47,8 @@ class Constants:
     lipschitz: float
     sigma: float
     noise: float
-    """𝒢, the largest squared gradient of a single row at an optimum."""
     diameter: float
-    """D."""
     sources: int
-    """K."""
 
     def __post_init__(self) -> None:
         above("mu (strong convexity of every F_α)", self.mu)
@@ -61,8 +78,21 @@ class Constants:
 def nu1(*, sigma: float, mu: float, sources: int) -> float:
     """ν1 = (4σ√(2K)/(√3 μ))²: squared distance of two optima, at most, inside the whole simplex.
 
-    Reference: "Corollary: smoothness of the optima in a cell".
+    Parameters
+    ----------
+    sigma
+        σ: σ² = sup β²‖w − w'‖² + 𝒢(α) over the hull of the optima.
+    mu
+        μ, strong convexity of every F_α.
+    sources
+        K.
 
+    References
+    ----------
+    Faw et al., "Corollary: smoothness of the optima in a cell".
+
+    Examples
+    --------
     >>> round(nu1(sigma=1.0, mu=1.0, sources=3), 6)
     32.0
     """
@@ -76,8 +106,12 @@ def nu1(*, sigma: float, mu: float, sources: int) -> float:
 def rho(sources: int) -> float:
     """ρ = (√3/2)^{2/(K−1)}: what the squared distance shrinks by per height.
 
-    Reference: "Corollary: smoothness of the optima in a cell".
+    References
+    ----------
+    Faw et al., "Corollary: smoothness of the optima in a cell".
 
+    Examples
+    --------
     >>> round(rho(2), 12), round(rho(3), 4)
     (0.75, 0.866)
     """
@@ -88,8 +122,23 @@ def rho(sources: int) -> float:
 def nu2(*, sigma: float, mu: float, lipschitz: float, sources: int) -> float:
     """ν2 = L√ν1: difference of two losses G, at most, inside the whole simplex.
 
-    Reference: "Corollary: smoothness of G in a cell".
+    Parameters
+    ----------
+    sigma
+        σ: σ² = sup β²‖w − w'‖² + 𝒢(α) over the hull of the optima.
+    mu
+        μ, strong convexity of every F_α.
+    lipschitz
+        L, Lipschitz constant of every F_α.
+    sources
+        K.
 
+    References
+    ----------
+    Faw et al., "Corollary: smoothness of G in a cell".
+
+    Examples
+    --------
     >>> round(nu2(sigma=1.0, mu=1.0, lipschitz=2.0, sources=3), 4)
     11.3137
     """
@@ -104,8 +153,12 @@ def nu2(*, sigma: float, mu: float, lipschitz: float, sources: int) -> float:
 def rho2(sources: int) -> float:
     """ρ2 = √ρ: what the difference of losses shrinks by per height.
 
-    Reference: "Corollary: smoothness of G in a cell".
+    References
+    ----------
+    Faw et al., "Corollary: smoothness of G in a cell".
 
+    Examples
+    --------
     >>> round(rho2(2), 4)
     0.866
     """
@@ -115,8 +168,21 @@ def rho2(sources: int) -> float:
 def optimum_distance(l1: float, *, sigma: float, mu: float) -> float:
     """2σ‖α1 − α2‖₁/μ: distance of the optima w*(α1) and w*(α2), at most.
 
-    Reference: "Theorem: close mixtures, close optima".
+    Parameters
+    ----------
+    l1
+        ‖α1 − α2‖₁.
+    sigma
+        σ: σ² = sup β²‖w − w'‖² + 𝒢(α) over the hull of the optima.
+    mu
+        μ, strong convexity of every F_α.
 
+    References
+    ----------
+    Faw et al., "Theorem: close mixtures, close optima".
+
+    Examples
+    --------
     >>> optimum_distance(0.5, sigma=2.0, mu=1.0)
     2.0
     """
@@ -129,8 +195,19 @@ def optimum_distance(l1: float, *, sigma: float, mu: float) -> float:
 def optimum_spread(height: int, constants: Constants) -> float:
     """ν1ρ^h: squared distance of two optima, at most, inside a bisect cell at this height.
 
-    Reference: "Corollary: smoothness of the optima in a cell".
+    Parameters
+    ----------
+    height
+        h; the root has 0.
+    constants
+        β, μ, L, σ, 𝒢, D and K of the problem.
 
+    References
+    ----------
+    Faw et al., "Corollary: smoothness of the optima in a cell".
+
+    Examples
+    --------
     >>> unit = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.0, diameter=1.0, sources=2)
     >>> round(optimum_spread(0, unit), 4), round(optimum_spread(1, unit), 4)
     (21.3333, 16.0)
@@ -143,8 +220,19 @@ def optimum_spread(height: int, constants: Constants) -> float:
 def value_spread(height: int, constants: Constants) -> float:
     """ν2ρ2^h: difference of two losses G, at most, inside a bisect cell at this height.
 
-    Reference: "Corollary: smoothness of G in a cell".
+    Parameters
+    ----------
+    height
+        h; the root has 0.
+    constants
+        β, μ, L, σ, 𝒢, D and K of the problem.
 
+    References
+    ----------
+    Faw et al., "Corollary: smoothness of G in a cell".
+
+    Examples
+    --------
     >>> unit = Constants(beta=1.0, mu=1.0, lipschitz=2.0, sigma=1.0, noise=0.0, diameter=1.0, sources=2)
     >>> round(value_spread(1, unit), 6)
     8.0
@@ -157,8 +245,19 @@ def value_spread(height: int, constants: Constants) -> float:
 def diameter_l2(height: int, *, sources: int) -> float:
     """√2·(√3/2)^floor(h/(K−1)): ℓ2 diameter, at most, of a bisect cell at this height.
 
-    Reference: "Lemma: diameter after repeated bisection".
+    Parameters
+    ----------
+    height
+        h; the root has 0.
+    sources
+        K.
 
+    References
+    ----------
+    Faw et al., "Lemma: diameter after repeated bisection".
+
+    Examples
+    --------
     >>> [round(diameter_l2(height, sources=3), 4) for height in range(4)]
     [1.4142, 1.4142, 1.2247, 1.2247]
     """
@@ -170,9 +269,21 @@ def diameter_l2(height: int, *, sources: int) -> float:
 def diameter_l1(height: int, *, sources: int) -> float:
     """√(2K)·(√3/2)^(h/(K−1) − 1): ℓ1 distance, at most, of two points of a bisect cell at this height.
 
-    Reference: "Lemma: diameter after repeated bisection". At small heights it exceeds 2, the ℓ1 diameter of
-    the simplex itself.
+    At small heights it exceeds 2, the ℓ1 diameter of the simplex itself.
 
+    Parameters
+    ----------
+    height
+        h; the root has 0.
+    sources
+        K.
+
+    References
+    ----------
+    Faw et al., "Lemma: diameter after repeated bisection".
+
+    Examples
+    --------
     >>> round(diameter_l1(8, sources=3), 4)
     1.591
     """

@@ -38,8 +38,24 @@ class ClosedForm:
 def node_problem(height: int, constants: Constants) -> tuple[Decimal, Decimal]:
     """(d0², target) of a node: 4ν1ρ^{h−1} and ν1ρ^h; at the root D² and ν1.
 
-    Reference: "Corollary: steps per node".
+    Parameters
+    ----------
+    height
+        h; the root has 0.
+    constants
+        β, μ, L, σ, 𝒢, D and K of the problem.
 
+    Returns
+    -------
+    tuple
+        d0² and target, as Decimals.
+
+    References
+    ----------
+    Faw et al., "Corollary: steps per node".
+
+    Examples
+    --------
     >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.0, diameter=3.0, sources=2)
     >>> [[round(float(number), 4) for number in node_problem(height, one)] for height in range(2)]
     [[9.0, 21.3333], [85.3333, 16.0]]
@@ -58,12 +74,33 @@ def steps_full(height: int, constants: Constants, *, budget: float, k: int = 0) 
     d0² = 4ν1ρ^{h−1} and target ν1ρ^h at height h ≥ 1; d0 = D and target ν1 at the root. Holds at a node with
     probability at least 1 − Λ^{-7}. ``Infeasible`` if no t satisfies it, or none below Λ.
 
-    Reference: "Corollary: steps per node". Why bisection finds the *smallest* t: with s = t + E the bound is
-    B + m/s + c·s^{-a}, where B = 8C̃/(μΛ^7), m = G0 − BE, 1/2 ≤ a < 1. For m ≥ 0 it falls. For m < 0 it
-    first rises, until s^{1−a} = −m/(ac), then falls for ever, towards B. So either t = 1 will do, or the
-    bound is above the target from t = 1 on until it crosses it once, for good; and it never does if the
-    target is at most B.
+    Why bisection finds the *smallest* t: with s = t + E the bound is B + m/s + c·s^{-a}, where B =
+    8C̃/(μΛ^7), m = G0 − BE, 1/2 ≤ a < 1. For m ≥ 0 it falls. For m < 0 it first rises, until s^{1−a} =
+    −m/(ac), then falls for ever, towards B. So either t = 1 will do, or the bound is above the target from t
+    = 1 on until it crosses it once, for good; and it never does if the target is at most B.
 
+    Parameters
+    ----------
+    height
+        h; the root has 0.
+    constants
+        β, μ, L, σ, 𝒢, D and K of the problem.
+    budget
+        Λ, in SGD steps.
+    k
+        Of the exponent α_{k+1}; every k is right, and the least λ(h) of several may be taken.
+
+    Returns
+    -------
+    int or Infeasible
+        λ(h), or why there is none.
+
+    References
+    ----------
+    Faw et al., "Corollary: steps per node".
+
+    Examples
+    --------
     >>> small = Constants(beta=1.0, mu=1.0, lipschitz=2e-4, sigma=3e-4, noise=4e-8, diameter=2e-4, sources=2)
     >>> steps_full(1, small, budget=10**8, k=1)
     21474902
@@ -109,7 +146,9 @@ def _smallest(terms: SgdTerms, target: Decimal, k: int) -> int | None:
 
 
 def steps_constant(height: int, constants: Constants, *, budget: float) -> ClosedForm:
-    """λ(h), h ≥ 1, in the constant regime (k = 0), with K̂ = D²/(d0²Λ^6):
+    """λ(h), h ≥ 1, in the constant regime (k = 0), in closed form.
+
+    With K̂ = D²/(d0²Λ^6):
 
     ((4E + 64√2 κK̂ + 16√(EK̂)/Λ³ + 128κ√(logΛ^8) + 16√(2E logΛ^8)) / (ρ√(1+E)))² − E.
 
@@ -118,8 +157,26 @@ def steps_constant(height: int, constants: Constants, *, budget: float) -> Close
     (1 + 32/E)y²; then the second entry, at least 4/E², asks for y ≥ 2√l/E or so, and the third for
     y ≤ √l/(64E). So this is the number that the paper calls λ, and the full condition decides.
 
-    Reference: "Corollary: steps per node", its constant regime.
+    Parameters
+    ----------
+    height
+        h, at least 1.
+    constants
+        β, μ, L, σ, 𝒢, D and K of the problem.
+    budget
+        Λ, in SGD steps.
 
+    Returns
+    -------
+    ClosedForm
+        λ(h), the formula's value, and which conditions do not hold.
+
+    References
+    ----------
+    Faw et al., "Corollary: steps per node", its constant regime.
+
+    Examples
+    --------
     >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.5, diameter=1.0, sources=3)
     >>> form = steps_constant(1, one, budget=10**8)
     >>> form.steps, form.valid
@@ -154,8 +211,26 @@ def steps_exponential(height: int, constants: Constants, *, budget: float) -> Cl
     The slowest term of the full condition alone, so never more than ``steps_full``. It grows like ρ^{−2h} =
     ρ2^{−4h} once Č no longer depends on the height: once its entry (8𝒢c2 + min(2/E, 1))² is the largest.
 
-    Reference: "Corollary: steps per node", its exponential regime.
+    Parameters
+    ----------
+    height
+        h, at least 1.
+    constants
+        β, μ, L, σ, 𝒢, D and K of the problem.
+    budget
+        Λ, in SGD steps.
 
+    Returns
+    -------
+    ClosedForm
+        λ(h), the formula's value, and which conditions do not hold.
+
+    References
+    ----------
+    Faw et al., "Corollary: steps per node", its exponential regime.
+
+    Examples
+    --------
     >>> one = Constants(beta=1.0, mu=1.0, lipschitz=1.0, sigma=1.0, noise=0.5, diameter=1.0, sources=3)
     >>> form = steps_exponential(250, one, budget=1e30)
     >>> form.valid, round(form.formula / steps_exponential(249, one, budget=1e30).formula, 6)
@@ -219,8 +294,31 @@ def theory_schedule(constants: Constants, *, budget: int, k: int = 0) -> TheoryS
     It is made for the step sizes ``step_size``, which restart at every node, and for the partition bisect.
     Nearly always the budget is far too small and the error says by how much.
 
-    Reference: "Corollary: steps per node".
+    Parameters
+    ----------
+    constants
+        β, μ, L, σ, 𝒢, D and K of the problem.
+    budget
+        Λ, in SGD steps; a whole number.
+    k
+        Of the exponent α_{k+1}.
 
+    Returns
+    -------
+    TheorySchedule
+        A callable, height → λ(h) or Infeasible.
+
+    Raises
+    ------
+    InputError
+        If Λ does not pay for the root and one expansion.
+
+    References
+    ----------
+    Faw et al., "Corollary: steps per node".
+
+    Examples
+    --------
     >>> small = Constants(beta=1.0, mu=1.0, lipschitz=2e-4, sigma=3e-4, noise=4e-8, diameter=2e-4, sources=2)
     >>> schedule = theory_schedule(small, budget=10**8, k=1)
     >>> [schedule(height) for height in range(2)], schedule.deepest
@@ -250,8 +348,12 @@ _ADVICE = "Use a plain schedule such as steps=20; the theory is a diagnostic, no
 def steps_failure(*, budget: float) -> float:
     """Λ^{-7}: probability, at most, that one node trained for λ(h) steps misses its target.
 
-    Reference: "Corollary: steps per node".
+    References
+    ----------
+    Faw et al., "Corollary: steps per node".
 
+    Examples
+    --------
     >>> print(f"{steps_failure(budget=1e6):.3g}")
     1e-42
     """
