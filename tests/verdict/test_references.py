@@ -155,8 +155,7 @@ class Told(Auto):
         node, path = None, ()
         for phase, rate in self.phases:
             path = (*path, 0)
-            told = yield [Trial(path, np.ones(3) / 3, 1, rate, phase)]
-            node = told[path].node
+            (node,) = yield [Trial(path, np.ones(3) / 3, 1, rate, phase)]
         return node
 
 

@@ -23,18 +23,18 @@ from mixtree.events import Listener
 from mixtree.metrics import NAMES, Metric, as_metric, check_metric, class_names, default_metric
 from mixtree.policies.auto import AutoOptions
 from mixtree.policies.early_stop import stop_early
-from mixtree.policies.registry import Setting, make_search, training_sources
+from mixtree.policies.registry import MANY_PASSES, Setting, chooses, make_search, training_sources
 from mixtree.search import SEGMENTS, SearchBase
 from mixtree.seeds import check_seed
 from mixtree.stats.selection import nested_folds
 from mixtree.storage.base import Storage
-from mixtree.trainer import Evaluation, Trainer
+from mixtree.trainer import Evaluation, Trainer, TrainerBase, as_trainer
 from mixtree.trainers.registry import TREES, ModelOptions, Predictor, make_trainer, own_trees, usual_budget
 from mixtree.verdict import Role, Verdict, holdout
+from mixtree.verdict.judge import judged
+from mixtree.verdict.references import TimeLimit
 
 DEFAULT_POLICY = "auto"
-MANY_PASSES = 200
-"""Over all rows, from which a budget deserves a remark."""
 TREE_OPTIONS = (
     "steps", "nu", "rho", "optimism", "returns", "width", "minimum", "maximum", "stop_early"
 )  # fmt: skip
@@ -214,9 +214,6 @@ def fit(
     >>> list(result.verdict.as_dict()["against"][0])
     ['name', 'difference', 'low', 'high', 'p']
     """
-    from mixtree.verdict.judge import judged  # a fit is judged by further fits
-    from mixtree.verdict.references import TimeLimit
-
     started = time.monotonic()
     data = as_sources(sources, val, classes=classes)
     columns = columns_of(val, *(() if isinstance(sources, Sources) else sources.values()))
@@ -241,7 +238,7 @@ def fit(
         )
         limit = TimeLimit.after(result, began, left)
         result = judged(prepared, result, storage=place, listeners=listeners, limit=limit, warnings=told)
-    if not hasattr(prepared.trainer, "predict"):
+    if prepared.trainer.predict is None:
         return result
     model = Predictor(prepared.options.model, prepared.trainer, result.state, data, columns)
     return replace(result, model=model)
@@ -285,7 +282,7 @@ class Prepared:
     options: FitOptions
     chosen: Chosen
     search: SearchBase
-    trainer: Trainer[Any]
+    trainer: TrainerBase[Any]
     objective: Any
     sources: Sources
     """With the validation rows that choose: without those held out."""
@@ -301,6 +298,69 @@ class Prepared:
     def policy(self) -> str:
         """The id of the policy, once it is decided."""
         return self.options.policy or DEFAULT_POLICY
+
+    @property
+    def metric(self) -> Metric:
+        return self.chosen.metric
+
+    @property
+    def batch_size(self) -> int:
+        return self.chosen.batch_size
+
+    @property
+    def seed(self) -> int:
+        return self.options.seed
+
+    @property
+    def reference(self) -> str:
+        return self.options.reference
+
+    @property
+    def attribution(self) -> str | None:
+        return self.options.attribution
+
+    @property
+    def nested(self) -> bool:
+        return self.options.nested
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was known before it ran."""
+        return self.chosen.warnings
+
+    @property
+    def bounded(self) -> bool:
+        """Whether weights were bounded."""
+        return bool(self.options.minimum or self.options.maximum or self.options.max_passes)
+
+    @property
+    def ends_early(self) -> bool:
+        """Whether the search may end before its budget does."""
+        return self.options.stop_early
+
+    def trainer_for(self, sources: Sources) -> TrainerBase[Any]:
+        """A trainer of the same model on these sources, which computes as the fit's own does."""
+        if self.trainer.sources is sources:
+            return self.trainer
+        trainer = as_trainer(make_trainer(self.options.model, sources, self.model))
+        trainer.engine = self.trainer.engine
+        return trainer
+
+    def again(self, sources: Sources, *, budget: int) -> Prepared:
+        """The same fit on other rows, not run yet; nothing is held out."""
+        chosen = self.chosen
+        options = replace(
+            self.options,
+            nested=False,
+            holdout=0.0,
+            budget=budget,
+            steps=min(chosen.steps, budget),
+            batch_size=chosen.batch_size,
+            unit="steps",
+        )
+        own = prepare(sources, options)
+        own.trainer.engine = self.trainer.engine
+        return own
 
     @property
     def held_out(self) -> int:
@@ -343,7 +403,7 @@ def prepare(sources: Sources, options: FitOptions, *, test: Rows | None = None) 
         class_weight=options.class_weight,
         init=_arrays(options.init),
     )
-    trainer = make_trainer(options.model, training_sources(policy, setting), model)
+    trainer = as_trainer(make_trainer(options.model, training_sources(policy, setting), model))
     return Prepared(
         options,
         chosen,
@@ -371,12 +431,6 @@ def _arrays(init: Any) -> Mapping[str, Any] | None:
     from mixtree.fitting.model_folder import read_weights
 
     return read_weights(FilePath(init))
-
-
-def chooses(policy: str) -> bool:
-    """Whether a policy looks at the validation rows at all: a fixed mixture does not."""
-    name = policy.removesuffix("+decay")
-    return not (name in ("uniform", "pooled", "genie") or name.startswith("only:"))
 
 
 def _decide_policy(options: FitOptions) -> tuple[str, str]:

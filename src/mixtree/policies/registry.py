@@ -31,6 +31,8 @@ MIXMATCH = {
     "mixmatch-bisect": "bisect",
 }
 COMMIT_SHARE = 0.5
+MANY_PASSES = 200
+"""Over all rows, from which a budget deserves a remark."""
 CLASSIFIER_SHARE = 0.1
 """The part of the budget that trains importance weighting's domain classifier."""
 
@@ -246,3 +248,9 @@ def _unknown(algorithm: str, setting: Setting) -> InputError:
         f"unknown algorithm {algorithm!r}; the algorithms are {', '.join(known_algorithms(setting.names))}; "
         f"peers to compare with: {', '.join(PEERS)}"
     )
+
+
+def chooses(policy: str) -> bool:
+    """Whether a policy looks at the validation rows at all: a fixed mixture does not."""
+    name = policy.removesuffix("+decay")
+    return not (name in ("uniform", "pooled", "genie") or name.startswith("only:"))

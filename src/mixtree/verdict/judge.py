@@ -20,9 +20,9 @@ from mixtree.estimate.hull import HullTest
 from mixtree.estimate.target import about_target
 from mixtree.estimate.uncertainty import listed
 from mixtree.events import Listener
-from mixtree.fitting.pipeline import MANY_PASSES, Prepared
 from mixtree.metrics import LOG_LOSS, Metric, row_losses
 from mixtree.policies.auto import TARGET_PHASES, settled_rate
+from mixtree.policies.registry import MANY_PASSES
 from mixtree.simplex import Mixture
 from mixtree.stats.intervals import FEW, is_area, is_error, is_share
 from mixtree.storage.base import Storage
@@ -37,6 +37,7 @@ from mixtree.verdict import (
     paired_difference,
 )
 from mixtree.verdict.advice import Models, advice, looks
+from mixtree.verdict.fitted import Fitted
 from mixtree.verdict.references import Extra, TimeLimit, attribution, references
 from mixtree.verdict.scoring import Case, Scored, constants, scored_by_rows
 from mixtree.verdict.sentences import VALIDATION, number
@@ -53,7 +54,7 @@ _FEW_OF = 16  # one in so many rows being half of a loss is few: squares of norm
 
 
 def judged(
-    prepared: Prepared,
+    prepared: Fitted,
     result: Result[Any],
     *,
     metric: Metric | None = None,
@@ -70,7 +71,7 @@ def judged(
     """
     try:
         verdict = judge(prepared, result, metric=metric, scale=scale, listeners=listeners, limit=limit)
-        verdict = replace(verdict, warnings=(*warnings, *prepared.chosen.warnings, *verdict.warnings))
+        verdict = replace(verdict, warnings=(*warnings, *prepared.warnings, *verdict.warnings))
     except StudyInterrupted as error:
         where = None if storage is None else storage.where
         how = f": go on with it ({shlex.join(['mixtree', 'resume', where, result.study])})" if where else ""
@@ -84,7 +85,7 @@ def judged(
 
 
 def judge(
-    prepared: Prepared,
+    prepared: Fitted,
     result: Result[Any],
     *,
     metric: Metric | None = None,
@@ -97,7 +98,7 @@ def judge(
     ``scale`` brings a regression's labels back to their own units, in which ``metric`` (the fit's own unless
     told) then scores.
     """
-    case = Case(prepared, result, metric or prepared.chosen.metric, scale or LabelScale())
+    case = Case(prepared, result, metric or prepared.metric, scale or LabelScale())
     extra = Extra(prepared, case.budget, case.scale, listeners, limit)
     scored, models = scored_by_rows(case, extra), _models(case)
     notes, against, uncompared = list(scored.notes), dict[str, Difference](), ""
@@ -114,7 +115,7 @@ def judge(
                 )
                 for name, rival in others.items()
             }
-        elif prepared.options.reference != "none":
+        elif prepared.reference != "none":
             left_out = [
                 "not compared with another mixture: these rows chose the model, and by how much that "
                 "flatters it is not known"
@@ -122,7 +123,7 @@ def judge(
         notes += left_out
         uncompared = left_out[0] if left_out else ""
         notes += attribution(extra, case.mixed.mixture, scored.view, case.metric)
-    elif prepared.options.reference != "none":
+    elif prepared.reference != "none":
         uncompared = "not compared with another mixture: the model has no score"
     return _concluded(case, extra, scored, models, against, notes, uncompared=uncompared)
 
@@ -146,7 +147,7 @@ def _concluded(
 ) -> Verdict:
     """What is left to say once everything is trained."""
     hull, mixture = _mixture(case)
-    options, result = case.prepared.options, case.result
+    result = case.result
     seen = looks(models, list(case.choices.values()))
     found = advice(models, chooses=len(case.clean) == len(result.tree), noise=scored.noise)
     improving, raise_budget = _still_improving(case)
@@ -163,7 +164,7 @@ def _concluded(
         tuned=case.mixed.path != result.node.path,
         tried=any(node.phase in TARGET_PHASES for node in result.tree.values()),
         by_rows=case.gained,
-        bounded=bool(options.minimum or options.maximum or options.max_passes),
+        bounded=case.prepared.bounded,
         queries=len(result.tree) if case.chooses else 0,
         chosen_on=_chosen_on(models, case) if honest else None,
         optimism=seen.optimism,
@@ -269,7 +270,7 @@ def _by_heart(case: Case, against: Mapping[str, Difference]) -> list[str]:
     rows |= {VALIDATION: len(sources.validation), "the best single source": int(sources.sizes.min())}
     for name, each in against.items():
         known = rows.get(name, rows.get(name.removesuffix("+decay"), int(sources.sizes.sum())))
-        passes = case.budget * case.prepared.chosen.batch_size / known
+        passes = case.budget * case.prepared.batch_size / known
         if each.outcome == "better" and passes > MANY_PASSES:
             found.append(
                 f"{name}: trained for the whole budget, {passes:,.0f} passes over its rows, and may have "
@@ -349,7 +350,7 @@ def _by_chance(case: Case, scored: Scored, against: Mapping[str, Difference]) ->
     how = "ranks worse than chance" if score.high < 0.5 else "may be no better than chance"
     if case.prepared.policy.startswith(VALIDATION):
         return [f"{model} {how} (0.5)"]
-    asks = case.prepared.options.reference != "all" and (scored.view.apart or scored.view.folds is not None)
+    asks = case.prepared.reference != "all" and (scored.view.apart or scored.view.folds is not None)
     rest = " (reference 'all' shows it)" if asks and VALIDATION not in against else ""
     return [
         f"{model} {how} (0.5): if training on the target's own rows alone is better, the sources do not "
@@ -380,7 +381,7 @@ def _as_good_as_constant(case: Case, scored: Scored) -> str:
 def _mixture(case: Case) -> tuple[HullTest, MixtureUncertainty]:
     """All validation rows, those held out too, say what the target is: nothing is chosen by them here."""
     matching = case.prepared.search.matching
-    hull, estimate = about_target(case.prepared.given, seed=case.prepared.options.seed, matching=matching)
+    hull, estimate = about_target(case.prepared.given, seed=case.prepared.seed, matching=matching)
     names, count = case.prepared.given.names, len(case.prepared.given)
     nodes = list(case.choices.values())
     found = mixture_uncertainty(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -29,7 +29,6 @@ from mixtree.search import Search
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Mixture, uniform_mixture
 from mixtree.trainer import Job
-from mixtree.trainers.registry import make_trainer
 from mixtree.verdict import (
     Difference,
     corrected,
@@ -39,10 +38,8 @@ from mixtree.verdict import (
     shapley,
     without_source,
 )
+from mixtree.verdict.fitted import Fitted
 from mixtree.verdict.sentences import VALIDATION, number
-
-if TYPE_CHECKING:
-    from mixtree.fitting.pipeline import Prepared
 
 Floats = NDArray[np.float64]
 
@@ -125,7 +122,7 @@ class Reference:
 class Extra:
     """Trains beside a finished fit, with its model family and initial model, and counts the steps."""
 
-    prepared: Prepared
+    prepared: Fitted
     budget: int
     """The steps that the study itself took: a comparison is fair at the same budget only."""
     scale: LabelScale
@@ -177,7 +174,7 @@ class Extra:
         self, algorithm: str, rows: Rows, rate: float, purpose: str, sources: Sources | None
     ) -> Reference:
         data = self.prepared.sources if sources is None else sources
-        base, setting = self.prepared.options.seed, self.prepared.setting
+        base, setting = self.prepared.seed, self.prepared.setting
         seed = derive_seed(base, (crc32(algorithm.encode()),))
         unbounded = replace(setting, budget=self.budget, data=data, minimum=None, maximum=None, caps=None)
         plain = make_search(algorithm, unbounded)
@@ -190,7 +187,7 @@ class Extra:
             segments=setting.segments,
             watch=isinstance(self.prepared.search, Auto),  # which ends its own stages early too
         )
-        trainer, nothing = self.trainer(data), self.nothing(rows)
+        trainer, nothing = self.prepared.trainer_for(data), self.nothing(rows)
         try:
             result = self.run(
                 search if rate == 1.0 else AtRate(search, rate),
@@ -215,16 +212,6 @@ class Extra:
                     own = np.asarray(told.predictions, dtype=np.float64)
                     ends.setdefault(algorithm + end, self.scale.back(own))
         return Reference(name, result.value, ends)
-
-    def trainer(self, sources: Sources) -> Any:
-        """A trainer for these sources that computes as the study's does."""
-        mine: Any = self.prepared.trainer
-        if getattr(mine, "sources", None) is sources:
-            return mine
-        trainer: Any = make_trainer(self.prepared.options.model, sources, self.prepared.model)
-        if hasattr(mine, "engine"):
-            trainer.engine = mine.engine
-        return trainer
 
     def own_units(self, trainer: Any, state: Any, rows: Rows) -> Floats:
         """A model's predictions in the label's own units."""
@@ -257,7 +244,7 @@ def references(extra: Extra, view: View, *, choose: Metric) -> tuple[dict[str, R
 
     ``choose`` is the metric by which the best single source is chosen where the rows themselves have to.
     """
-    if extra.prepared.options.reference == "none":
+    if extra.prepared.reference == "none":
         return {}, []
     found, notes = _trained(extra, view, choose)
     slowed: dict[float, list[str]] = {}
@@ -280,7 +267,7 @@ def _were(names: Sequence[str]) -> str:
 
 def _trained(extra: Extra, view: View, choose: Metric) -> tuple[dict[str, Rival], list[str]]:
     prepared = extra.prepared
-    which, sources = prepared.options.reference, prepared.sources
+    which, sources = prepared.reference, prepared.sources
     found: dict[str, Rival] = {}
     notes: list[str] = []
 
@@ -369,33 +356,18 @@ def _validation_by_fold(extra: Extra, rows: Rows, folds: NDArray[np.intp]) -> Fl
 
 def nested_predictions(extra: Extra, folds: NDArray[np.intp]) -> Floats:
     """For every validation row the prediction of a whole fit that never saw it."""
-    from mixtree.fitting.pipeline import prepare
-
-    prepared = extra.prepared
-    rows, chosen = prepared.sources.validation, prepared.chosen
-    options = replace(
-        prepared.options,
-        nested=False,
-        holdout=0.0,
-        budget=extra.budget,
-        steps=min(chosen.steps, extra.budget),
-        batch_size=chosen.batch_size,
-        unit="steps",
-    )
+    prepared, rows = extra.prepared, extra.prepared.sources.validation
     out = extra.nothing(rows)
     extra.left(len(np.unique(folds)))
     for fold in np.unique(folds):
         held = np.flatnonzero(folds == fold)
         kept = replace(prepared.sources, validation=rows.take(np.flatnonzero(folds != fold)))
-        own = prepare(kept, options)
-        trainer: Any = own.trainer
-        if hasattr(prepared.trainer, "engine"):
-            trainer.engine = prepared.trainer.engine
+        own = prepared.again(kept, budget=extra.budget)
         try:
             result = extra.run(
                 own.search,
-                trainer,
-                seed=options.seed,
+                own.trainer,
+                seed=own.seed,
                 objective=own.objective,
                 study=f"nested fold {fold + 1}",
                 purpose="nested folds",
@@ -403,7 +375,7 @@ def nested_predictions(extra: Extra, folds: NDArray[np.intp]) -> Floats:
         except TrainingError:  # every model of this fold diverged: its rows have no prediction
             extra.charge("nested folds", extra.budget)
             continue
-        out[held] = extra.own_units(trainer, result.state, rows.take(held))
+        out[held] = extra.own_units(own.trainer, result.state, rows.take(held))
     return out
 
 
@@ -417,7 +389,7 @@ def attribution(extra: Extra, mixture: Mixture, view: View, metric: Metric) -> l
     others with the mixture of some of its sources only.
     """
     prepared = extra.prepared
-    names, how = prepared.sources.names, prepared.options.attribution
+    names, how = prepared.sources.names, prepared.attribution
     if how is None:
         return []
     if len(names) == 1:
@@ -487,10 +459,10 @@ class _Arms:
     def __init__(self, extra: Extra, mixture: Mixture, view: View, rate: float) -> None:
         self.extra, self.view, self.mixture, self.rate = extra, view, mixture, rate
         self.diverged = False
-        self.trainer: Any = extra.trainer(extra.prepared.sources)
+        self.trainer: Any = extra.prepared.trainer_for(extra.prepared.sources)
         self.names = extra.prepared.sources.names
         self.steps = max(1, int(ARM_SHARE * extra.budget))
-        trunk, seed = max(1, int(TRUNK_SHARE * extra.budget)), extra.prepared.options.seed
+        trunk, seed = max(1, int(TRUNK_SHARE * extra.budget)), extra.prepared.seed
         first, alike = self.trainer.init(seed), uniform_mixture(len(self.names))
         start = Job(first, alike, trunk, derive_seed(seed), rate)
         self.trunk = self.trainer.train([start])[0]
@@ -499,7 +471,7 @@ class _Arms:
         self.found = {frozenset[str](): extra.own_units(self.trainer, self.trunk, view.rows)}
 
     def train(self, some: Sequence[frozenset[str]]) -> None:
-        base, sources = self.extra.prepared.options.seed, self.extra.prepared.sources
+        base, sources = self.extra.prepared.seed, self.extra.prepared.sources
         seed = derive_seed(base, (1,))
         jobs = [Job(self.trunk, self._restricted(each), self.steps, seed, self.rate) for each in some]
         for each, job, state in zip(some, jobs, self.trainer.train(jobs), strict=True):
@@ -510,7 +482,7 @@ class _Arms:
     def luck(self, metric: Metric, y: NDArray[Any]) -> float:
         """The standard deviation of a score over seeds, by training the model of all sources again."""
         everyone = frozenset(self.names)
-        seeds = [derive_seed(self.extra.prepared.options.seed, (2, again)) for again in range(_AGAIN - 1)]
+        seeds = [derive_seed(self.extra.prepared.seed, (2, again)) for again in range(_AGAIN - 1)]
         mixture = self._restricted(everyone)
         states = self.trainer.train([Job(self.trunk, mixture, self.steps, seed, self.rate) for seed in seeds])
         self.extra.charge("attribution", self.steps * len(seeds))

@@ -14,15 +14,16 @@ from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import Rows
 from mixtree.engine.loop import FINISHED
 from mixtree.engine.study import Result
-from mixtree.fitting.pipeline import Prepared, chooses
 from mixtree.metrics import LOG_LOSS, SQUARED_LOSS, Metric, absent_classes
 from mixtree.policies.auto import TARGET_PHASES
+from mixtree.policies.registry import chooses
 from mixtree.search import STEP_SIZE
 from mixtree.stats.delong import every_class_in, within
 from mixtree.stats.intervals import is_area, is_error, is_share
 from mixtree.stats.selection import nested_folds
 from mixtree.tree import Node, Path, Tree
 from mixtree.verdict import CrossFit, ScoreInterval, cross_fitted, honest_score
+from mixtree.verdict.fitted import Fitted
 from mixtree.verdict.references import Extra, TimeIsUp, View, nested_predictions
 from mixtree.verdict.sentences import number
 
@@ -41,7 +42,7 @@ _TWINS_WIDER = 1.75  # the same of a regression's twins, tuned on half of the ro
 class Case:
     """A finished fit, its labels and predictions in the label's own units."""
 
-    prepared: Prepared
+    prepared: Fitted
     result: Result[Any]
     metric: Metric
     scale: LabelScale
@@ -111,14 +112,14 @@ class Case:
     @property
     def choose(self) -> Metric:
         """The metric that the search minimises."""
-        if self.prepared.options.objective == "metric":
+        if self.prepared.objective is not None:
             return self.metric
         return LOG_LOSS if self.prepared.sources.classes else SQUARED_LOSS
 
     @property
     def budget(self) -> int:
         """What a reference may spend: the budget, or as much as a study took that was ended before."""
-        ended = self.result.reason != FINISHED or self.prepared.options.stop_early
+        ended = self.result.reason != FINISHED or self.prepared.ends_early
         return max(1, sum(self.result.spent.values())) if ended else self.result.budget
 
     @property
@@ -236,7 +237,7 @@ def scored_by_rows(case: Case, extra: Extra) -> Scored:
     trainer: Any = prepared.trainer
     rows = prepared.sources.validation
     refused: tuple[str, ...]
-    if not hasattr(trainer, "predict"):
+    if trainer.predict is None:
         why = "its trainer gives a score only, no predictions that could be scored"
         needed = "give the trainer a predict method, so that its models can be scored and compared"
         return Scored(_no_score(len(rows), why), View(rows, False), None, needed=needed)
@@ -244,11 +245,11 @@ def scored_by_rows(case: Case, extra: Extra) -> Scored:
         mine = extra.own_units(trainer, state, prepared.judges)
         y = case.scale.back(prepared.judges.y)
         score = honest_score(case.metric, y, mine, rows_role=prepared.role)
-        refused = _too_few(prepared.given.validation) if prepared.options.nested else ()
+        refused = _too_few(prepared.given.validation) if prepared.nested else ()
         return Scored(score, View(prepared.judges, True), mine, warnings=refused)
     refused = ()
-    if prepared.options.nested:
-        folds = nested_folds(rows, prepared.sources.classes, prepared.options.seed)
+    if prepared.nested:
+        folds = nested_folds(rows, prepared.sources.classes, prepared.seed)
         refused = _too_few(rows)
         if folds is not None:
             try:

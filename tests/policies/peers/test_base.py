@@ -8,14 +8,15 @@ import pytest
 
 from mixtree.errors import InputError, MissingExtraError, SearchError
 from mixtree.policies.peers import Division, Peer
-from mixtree.policies.peers.base import Script, filled, optional
+from mixtree.policies.peers.base import filled, optional
+from mixtree.policies.script import Rounds
 from mixtree.trainer import Evaluation
 
 
 class TwoThenBest(Peer):
     """Two single sources, then the better one."""
 
-    def _script(self) -> Script:
+    def search(self) -> Rounds:
         self.order = []
         nodes = yield [self._trial(each, 20) for each in np.eye(self._sources)[:2]]
         self.order = [node.path for node in nodes]
