@@ -327,6 +327,18 @@ def test_a_commit_that_is_surely_worse_is_taken_back(inside, errors, kept):
     assert any("the long training made it worse" in note for note in search.notes) == (not kept)
 
 
+def test_of_a_commit_that_is_taken_back_it_is_not_told_how_it_ended(inside):
+    worse = 0.8 + 0.05 * better_by(200, 3.0)
+
+    def losses(trial):
+        """At the full step size its end begins well."""
+        return worse - 0.01 if trial.phase == "end" else worse if trial.phase in ("commit", "decay") else 0.8
+
+    _, search = told_by(inside, losses)
+    ends = [note for note in search.notes if "is kept" in note or "decayed end" in note]
+    assert ends == ["the long training made it worse: the model before it is kept"]
+
+
 def overfits():
     """180 rows in all, which a network soon knows by heart."""
     return synthetic(sources=3, rows=60, features=8, validation=200, test=10, seed=1)

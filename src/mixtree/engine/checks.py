@@ -38,8 +38,11 @@ class Checked:
     def __init__(self, search: Search, trainer: object) -> None:
         self._name = type(search).__name__
         self._sources = len(source_names(trainer))
-        self._tree_search = isinstance(search, TreeSearch)
+        within = getattr(search, "search", search)  # of one at another step size
+        self._tree_search = isinstance(within, TreeSearch)
         self._built_in = is_built_in(search)
+        self._knows = is_built_in(within) and not self._tree_search
+        """Whether it is a policy that knows what it does with the target's rows."""
         self.trusted = False
         """Whether nothing it asks for has to be looked at any more."""
         budget = getattr(search, "budget", None)
@@ -76,7 +79,7 @@ class Checked:
         weights = len(np.atleast_1d(trial.mixture))
         if not self._sources or weights == self._sources:
             return
-        if self._built_in and not self._tree_search:  # a policy that knows what it does
+        if self._knows:
             return
         self.on_target = weights == self._sources + 1 and not self._tree_search
         if self.on_target:

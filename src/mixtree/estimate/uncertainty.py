@@ -227,12 +227,13 @@ def hull_words(
     tried: bool = False,
     gained: bool = True,
     share: float | None = None,
+    rest: str = "the mixture",
 ) -> str:
     """Whether the target is a mixture of the sources, in plain words.
 
     ``tuned`` says whether the model was trained on the target's own rows, ``tried`` whether that was tried
     and did not help, ``gained`` whether it is known to be better than anything, ``share`` how much of that
-    its training on those rows brought, if it is known.
+    its training on those rows brought, if it is known, ``rest`` where the others come from.
     """
     if test is None:
         return "whether a mixture can serve this target was not tested"
@@ -256,7 +257,7 @@ def hull_words(
         own = f"{'the' if gained else 'any'} gain comes from your own rows"
         if gained and share is not None and share < _MOST:
             part = f"about {max(share, 0.0):.0%} of the gain comes from your own rows"
-            return f"{start}; {part}, the rest from the mixture"
+            return f"{start}; {part}, the rest from {rest}"
         return f"{start}; {own}"
     if tried:
         return f"{start}; training on your own rows was tried and did not help"

@@ -662,9 +662,11 @@ class Auto(Measured):
                 "the long training was stopped early: more of it made the validation loss worse"
             )
             self._reach = min(self._reach, self.spent + last + self._target_reserve())
+        noted = len(self.notes)
         end = yield from self._end(main.kept, mixture, last, probe=not main.stopped)
         gap, error, _ = self._worsening(before, end)
         if error > 0.0 and gap > self.options.commit_errors * error:
+            del self.notes[noted:]  # how a model ended that is not kept
             self.notes.append("the long training made it worse: the model before it is kept")
             return start
         return end.node
@@ -705,7 +707,7 @@ class Auto(Measured):
         phase = "commit" if rate == 1.0 else "decay"
         end = yield from self._stage(path, mixture, left, rate * self._scale, phase, before=here)
         if self._blown(end.last, here):
-            self.notes.append(f"{phase} made it much worse: the model before it is kept")
+            self.notes.append("the end of the training made it much worse: the model before it is kept")
             self._scale *= 0.3
             return here
         return end.kept
