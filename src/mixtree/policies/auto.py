@@ -650,23 +650,22 @@ class Auto(Measured):
         path = self._child(start.path, 10)
         main = yield from self._stage(path, mixture, steps - last, self._scale, "commit", before=before)
         if self._blown(main.last, before):
-            self.notes.append("commit made it much worse: the model before it is kept")
             self._scale *= 0.3
             if not last:
+                self.notes.append("the long training made it much worse: the model before it is kept")
                 return start
-            return (
-                yield from self._commit(start, mixture, last)
-            )  # what was left for the end is all there is
+            again = f"begun again at {self._scale:.3g} × the usual step size"
+            self.notes.append(f"the long training made it much worse: {again}")
+            # What was left for the end is all there is.
+            return (yield from self._commit(start, mixture, last))
         if main.stopped:
             self.notes.append(
                 "the long training was stopped early: more of it made the validation loss worse"
             )
             self._reach = min(self._reach, self.spent + last + self._target_reserve())
-        noted = len(self.notes)
         end = yield from self._end(main.kept, mixture, last, probe=not main.stopped)
         gap, error, _ = self._worsening(before, end)
         if error > 0.0 and gap > self.options.commit_errors * error:
-            del self.notes[noted:]  # how a model ended that is not kept
             self.notes.append("the long training made it worse: the model before it is kept")
             return start
         return end.node
