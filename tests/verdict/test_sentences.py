@@ -61,6 +61,13 @@ def test_a_point_estimate_that_is_worse_is_said_in_the_sentence(value: float, hi
     assert even.comparison.startswith("Not distinguishable from uniform on your 120 rows (")
 
 
+def test_an_interval_that_ends_at_nothing_names_no_side_of_it() -> None:
+    even = gap(0.04, 0.0, 0.08, 0.07)
+    assert against_words("uniform", even).endswith("though 0.040 better (95 % interval 0 … 0.080 better)")
+    even = gap(-0.04, -0.08, 0.0, 0.07)
+    assert against_words("uniform", even).endswith("and 0.040 worse (95 % interval 0.080 worse … 0)")
+
+
 def test_the_next_step_follows_from_the_figures() -> None:
     better, even = gap(0.1, 0.05, 0.15, 0.001), gap(0.0, -0.1, 0.1, 0.9)
     worse = gap(-0.1, -0.15, -0.05, 0.001)

@@ -47,7 +47,9 @@ def write_report(folder: Path, scores: Sequence[Score], chosen: Sequence[Task]) 
 
 POLICIES = """# Policies: what `auto` does, and how it does against the others
 
-Written by `mixtree arena --half all --docs docs` from stored runs; only the words are typed by hand.
+Written by `mixtree arena --half all --docs docs` from stored runs; only the words are typed by hand. Where
+budgets are too small to converge: [results/undertrained.md](results/undertrained.md), written by `mixtree
+arena --half undertrained --docs docs`.
 
 ```
 initial model ─┬─ step size × 1 ────┐
@@ -116,6 +118,7 @@ CHOICES_WORDS = (
     "change of the test score in standard deviations over a task's seeds, averaged over the tasks, + is "
     "worse; and the tasks on which it is so by a paired 95 % interval. By chance one in twenty is."
 )
+UNDERTRAINED = "# Undertrained\nWritten by `mixtree arena --half undertrained --docs docs`.\n\n"
 IDEAS_WORDS = (
     "Not part of auto, measured in the same way against the plain way of the same method (`--choices` too): "
     "longer nodes than a thirtieth of the budget, the mean of the best leaves' weights, other optimizers "
@@ -130,18 +133,31 @@ def write_policies(
     *,
     choices: Sequence[dict[str, Any]] = (),
     ideas: Sequence[dict[str, Any]] = (),
-) -> Path:
-    """Write policies.md: what auto does, the arena's tables, and what each of its choices is worth."""
-    docs.mkdir(parents=True, exist_ok=True)
-    page = docs / "policies.md"
-    sections = report_sections(scores, chosen)
-    at = next(number for number, (title, _, _) in enumerate(sections) if title == chosen[0].name)
-    if ideas:
-        sections.insert(at, ("Other ideas", IDEAS_WORDS, summary(ideas, IDEA_PAIRS)))
-    if choices:
-        sections.insert(at, ("Every choice, changed alone", CHOICES_WORDS, summary(choices, CHOICE_PAIRS)))
-    write_file(page, POLICIES + markdown(sections))
-    return page
+) -> list[Path]:
+    """Write policies.md: what auto does, the arena's tables, and what each of its choices is worth.
+
+    Undertrained tasks have a page of their own, results/undertrained.md. A page without tasks stays as it is.
+    """
+    few = [task for task in chosen if task.half == "undertrained"]
+    others = [task for task in chosen if task.half != "undertrained"]
+    pages = []
+    if few:
+        pages.append(docs / "results" / "undertrained.md")
+        pages[-1].parent.mkdir(parents=True, exist_ok=True)
+        write_file(pages[-1], UNDERTRAINED + markdown(report_sections(scores, few)))
+    if others:
+        sections = report_sections(scores, others)
+        at = next(number for number, (title, _, _) in enumerate(sections) if title == others[0].name)
+        if ideas:
+            sections.insert(at, ("Other ideas", IDEAS_WORDS, summary(ideas, IDEA_PAIRS)))
+        if choices:
+            sections.insert(
+                at, ("Every choice, changed alone", CHOICES_WORDS, summary(choices, CHOICE_PAIRS))
+            )
+        docs.mkdir(parents=True, exist_ok=True)
+        pages.append(docs / "policies.md")
+        write_file(pages[-1], POLICIES + markdown(sections))
+    return pages
 
 
 Section = tuple[str, str, Rows]

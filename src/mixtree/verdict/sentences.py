@@ -466,7 +466,8 @@ def _interval(difference: Difference) -> str:
     if difference.outcome in ("better", "worse"):
         ends = figures(*sorted((abs(low), abs(high))), beside=(difference.value,), visible=True)
         return f"95 % interval {ends[0]} … {ends[1]}"
-    return f"95 % interval {ends[0]} worse … {ends[1]} better"
+    sides = zip(ends, ("worse", "better"), strict=True)
+    return f"95 % interval {' … '.join(f'{end} {way}' if _visible(end) else '0' for end, way in sides)}"
 
 
 @dataclass(frozen=True, slots=True)
