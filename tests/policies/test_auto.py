@@ -330,6 +330,14 @@ def test_a_commit_that_is_surely_worse_is_taken_back(inside, errors, kept):
     assert any("the long training made it worse" in note for note in search.notes) == (not kept)
 
 
+@pytest.mark.parametrize(("budget", "decays"), [(10, False), (23, False), (24, True), (59, True)])
+def test_an_end_is_decayed_only_where_that_can_be_measured(inside, budget, decays):
+    trials, search = told_by(inside, lambda trial: 0.5, budget=budget)
+    assert any(trial.phase == "decay" for trial in trials) == decays
+    assert any(trial.phase == "end" for trial in trials) == decays
+    assert search.spent == budget
+
+
 def overfits():
     """180 rows in all, which a network soon knows by heart."""
     return synthetic(sources=3, rows=60, features=8, validation=200, test=10, seed=1)

@@ -512,6 +512,8 @@ class Auto(Measured):
 
     def _plain(self) -> Script:
         last, mixture = self._left // 4, self._uniform
+        if last * self.options.end_share < 1.0:
+            last = 0  # too few to measure whether a decayed end helps: such a model has not converged
         start = yield from self._stage(self._fresh(), mixture, self._left - last, self._scale, "train")
         if start.last.node.diverged or not last:
             return start.last.node
