@@ -136,7 +136,12 @@ class Loop(Generic[State]):
         """See that it is the same study, and say that it goes on. Only the process that holds it may."""
         name, budget = self.record.name, self.record.budget
         then = self.storage.load(name)
-        refuse_changes(then, self.record, allow_changed_data=self.limits.allow_changed_data)
+        refuse_changes(
+            then,
+            self.record,
+            allow_changed_data=self.limits.allow_changed_data,
+            by_budget=getattr(self.search, "by_budget", ()),
+        )
         self._prepare(then.engine)
         if budget > then.budget:
             self._note("budget", f"the budget was raised from {then.budget} to {budget} steps")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,11 +20,22 @@ CHOOSES = "validation"
 """The setting that says which validation rows choose, where others are held out: the holdout's doing."""
 
 
-def refuse_changes(then: StudyRecord, now: StudyRecord, *, allow_changed_data: bool) -> None:
-    """A study goes on only with the settings and the data it began with; its budget may grow."""
+def refuse_changes(
+    then: StudyRecord, now: StudyRecord, *, allow_changed_data: bool, by_budget: Collection[str] = ()
+) -> None:
+    """A study goes on only with the settings and the data it began with; its budget may grow.
+
+    And with it those of the search's settings that follow from it.
+    """
     name = now.name
     # Names of sources that a trainer without rows gives were not always written down.
     named = {} if then.config.get("sources") else {"sources": now.config.get("sources")}
+    if now.budget != then.budget:
+        follows = dict.fromkeys(by_budget)
+        then, now = (
+            replace(each, config={**each.config, "search": {**each.config.get("search", {}), **follows}})
+            for each in (then, now)
+        )
     changed = differences(
         {"seed": then.seed, "init_seed": then.init_seed, **then.config, **named},
         {"seed": now.seed, "init_seed": now.init_seed, **now.config},

@@ -111,6 +111,8 @@ class Peer(Accounted, ABC):
 
     starts_over = True
     """At a raised budget it trains its best model on: its shares are shares of the budget."""
+    by_budget = ("trials",)
+    """Settings that follow from the budget."""
 
     def adopt(self, nodes: Sequence[Node]) -> None:
         """Take over the nodes of an earlier run with a smaller budget: charged, and gone on from."""
