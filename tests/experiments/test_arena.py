@@ -1,11 +1,12 @@
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from mixtree.errors import InputError
 from mixtree.experiments import arena
-from mixtree.experiments.arenareport import write_policies, write_report
+from mixtree.experiments.arenareport import POLICIES, write_policies, write_report
 from mixtree.experiments.parallel import Crew
 from mixtree.experiments.tasks import CONFIRM_SEEDS, DESIGN_SEEDS, SYNTHETIC, tasks
 
@@ -80,6 +81,11 @@ def test_undertrained_tasks_have_a_page_of_their_own(tmp_path):
     assert (tmp_path / "policies.md").read_text() == "as it was"
     (page,) = write_policies(tmp_path, [replace(each, task=TASK.name) for each in scores], [TASK])
     assert "](results/undertrained.md)" in page.read_text(encoding="utf-8")
+
+
+def test_the_page_has_the_words_that_are_written_with_its_tables():
+    page = Path(__file__).parents[2] / "docs" / "policies.md"
+    assert page.read_text(encoding="utf-8").startswith(POLICIES)
 
 
 def test_ranks_regret_and_significance():

@@ -56,15 +56,15 @@ initial model ─┬─ step size × 1 ────┐
                ├─ step size × 0.3   │ the given one, unless another is better by four errors;
                └─ step size × 3     │ smaller ones still if the smallest is best, or if all diverge
                                     └─ trunk (uniform) ─┬─ uniform
-                                                        ├─ pooled      race: smallest loss wins; a less simple
-                                                        └─ estimated   mixture must not have a worse metric
+                                                        ├─ pooled      race: the simplest within one error of
+                                                        └─ estimated   the smallest loss, no worse by the metric
                                                               │
                                                               └─ commit at full step size ── its end, decayed
                                                                                                │ if that helps
                                                                                                │
        two folds of the target's rows: each tuned on one, scored on the other, ever longer ───┤
          the loss of rows not trained on falls, by more than chance, and the metric is no worse:
-         tune on all of them for as long; else the rest of the budget decays on
+         tune on all of them for as long; else the rest of the budget goes on as before
 ```
 
 Shares of the budget: 1.5 % per step size (at least 20 steps), a trunk up to 25 %, 3 % per mixture of the
@@ -77,7 +77,7 @@ than its best one (two standard errors of the paired difference), which then goe
 is reported. Whatever is compared was trained on for its last third at a tenth of the step size: otherwise
 the noise of the last few steps decides. Everything that takes a gradient is charged; the estimate is closed
 form (joint moments of x and y). With `use_target_rows="never"`, or below 20 validation rows, the last part
-is left out; below a budget of 60 steps there is nothing but uniform. Steps that ruin a model are taken
+is left out; below a budget of 60 steps there is nothing but uniform, below 24 no decayed end. Steps that ruin a model are taken
 back: a trunk that diverges, or that larger steps than the given ones make noticeably worse, is grown again
 with the next smaller step size; a commit that explodes is begun again with smaller steps on what is left
 for its end; a decay that explodes is left out, a commit whose decayed end is worse than its start by two
