@@ -56,8 +56,8 @@ initial model ─┬─ step size × 1 ────┐
                ├─ step size × 0.3   │ the given one, unless another is better by four errors;
                └─ step size × 3     │ smaller ones still if the smallest is best, or if all diverge
                                     └─ trunk (uniform) ─┬─ uniform
-                                                        ├─ pooled      race: the simplest within one error of
-                                                        └─ estimated   the smallest loss, no worse by the metric
+                                                        ├─ pooled      race: the simplest within one error
+                                                        └─ estimated   of the best, no worse by metric
                                                               │
                                                               └─ commit at full step size ── its end, decayed
                                                                                                │ if that helps
@@ -77,12 +77,11 @@ than its best one (two standard errors of the paired difference), which then goe
 is reported. Whatever is compared was trained on for its last third at a tenth of the step size: otherwise
 the noise of the last few steps decides. Everything that takes a gradient is charged; the estimate is closed
 form (joint moments of x and y). With `use_target_rows="never"`, or below 20 validation rows, the last part
-is left out; below a budget of 60 steps there is nothing but uniform, below 24 no decayed end. Steps that ruin a model are taken
-back: a trunk that diverges, or that larger steps than the given ones make noticeably worse, is grown again
-with the next smaller step size; a commit that explodes is begun again with smaller steps on what is left
-for its end; a decay that explodes is left out, a commit whose decayed end is worse than its start by two
-standard errors, and a tuning that worsens the very rows that it
-was trained on.
+is left out; below a budget of 60 steps there is nothing but uniform, below 24 no decayed end. Steps that ruin
+a model are taken back: a trunk that diverges, or that larger steps than the given ones make noticeably worse,
+is grown again with the next smaller step size; a commit that explodes is begun again with smaller steps on
+what is left for its end; a decay that explodes is left out, a commit whose decayed end is worse than its
+start by two standard errors, and a tuning that worsens the very rows that it was trained on.
 
 **How it was made.** The tasks and seeds of both halves were committed before the first version of the
 policy. That version lost to baselines on real data of the confirm half. Other targets of the same data were
