@@ -290,6 +290,15 @@ DOORS: dict[str, Callable[[Fit, Table, Path], Told]] = {
 _NUMBER = r"[−+-]?\d[\d,]*(?:\.\d+)?(?:e[−+-]?\d+)?"
 
 
+CONTRARY = (
+    ("not by its mixture", "the rest from the mixture"),
+    ("nothing was found to correct", "the score is corrected"),
+    ("(reference 'all' shows it)", "--reference all"),
+    ("still improving", "may overfit"),
+)
+"""What never stands in one output."""
+
+
 def faults(told: Told) -> list[str]:
     """What is wrong with the words, as far as a program can tell."""
     verdict, found = told.verdict, list[str]()
@@ -303,6 +312,9 @@ def faults(told: Told) -> list[str]:
         found.append("nan, inf or None")
     if "beware" in text:
         found.append("beware")
+    if nothing := re.search(r"(?<![\d.,])0\.0+ (worse|better|from)", text):
+        found.append(nothing[0])
+    found += [f"{one!r} and {other!r}" for one, other in CONTRARY if one in text and other in text]
     found += _twice(told.seen)
     found += _twice("\n".join(words))
     found += _score_faults(verdict)

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from rich.console import Console
 
-from mixtree.cli.compare import _REFUSED
+from mixtree.cli.compare import _REFUSED, _print
 from mixtree.cli.compare import FLAGS as compare_flags
 from mixtree.cli.fit import FLAGS as fit_flags
 from mixtree.errors import TrainingError
 from mixtree.experiments import comparison
+from mixtree.experiments.comparison import Summary
 
 RUN_KEYS = ["algorithm", "repeat", "val_score", "test_score", "mixture", "spent", "lr_scale", "finished"]
 
@@ -43,6 +45,12 @@ def test_compare_prints_runs_and_a_summary(tables, done, base):
         scores = [run["test_score"] for run in found["runs"] if run["algorithm"] == each["algorithm"]]
         assert each["repeats"] == 2
         assert each["score"] == pytest.approx(sum(scores) / 2)
+
+
+def test_a_deviation_has_the_decimals_of_its_score(capsys):
+    console = Console(width=100, emoji=False)
+    _print(console, [Summary("uniform", 3, 0, 0.71779, 0.0008025, {"fl": 1.0}, 60.0, 1.0)], "auroc", "rows")
+    assert "0.718 ± 0.001" in capsys.readouterr().out
 
 
 def test_the_seed_reaches_the_training(tables, done, base):
@@ -221,8 +229,7 @@ BESIDE = ("--repeats", "1", "--json")
 
 def test_compare_takes_every_option_of_fit():
     mine, its = ({flag.name: flag for flag in each} for each in (compare_flags, fit_flags))
-    assert its.keys() - mine.keys() == {"verbose"}  # a comparison has no notes that it leaves out
-    its.pop("verbose")
+    assert its.keys() <= mine.keys()
     assert all(mine[name].kind == flag.kind and mine[name].flag == flag.flag for name, flag in its.items())
     assert mine.keys() - its.keys() == {"algorithms", "repeats"}
 

@@ -10,7 +10,10 @@ import pytest
 from mixtree.data.synthetic import synthetic
 from mixtree.engine.study import run
 from mixtree.errors import InputError, SearchError
+from mixtree.metrics import LOG_LOSS
 from mixtree.partition import bisect, simplex_root
+from mixtree.policies.registry import Setting, make_search, training_sources
+from mixtree.policies.retries import AtRate
 from mixtree.search import as_node
 from mixtree.trainers.mlp import MlpTrainer
 from mixtree.tree import Trial
@@ -94,3 +97,10 @@ def test_a_search_is_run_once(trainer: MlpTrainer) -> None:
 
 def test_a_long_name_is_fine_where_nothing_is_stored(trainer: MlpTrainer) -> None:
     assert run(Listed([Trial((0,), EVEN, 5)]), trainer, study="x" * 300).study == "x" * 300
+
+
+def test_a_policy_of_ours_knows_what_it_does_with_the_target_s_rows_at_any_step_size() -> None:
+    problem = synthetic(rows=60, validation=40, test=1).sources
+    setting = Setting(problem.names, problem.sizes, 20, 10, data=problem, metric=LOG_LOSS)
+    for search in (make_search("validation", setting), AtRate(make_search("validation", setting), 3.0)):
+        assert run(search, MlpTrainer(training_sources("validation", setting), hidden=())).warnings == ()

@@ -53,8 +53,14 @@ def test_the_page_s_fit_finds_the_market_and_is_surely_better_than_uniform(tmp_p
     make_tables.main(tmp_path)
     done = CliRunner().invoke(app, ["fit", "fit.toml"], catch_exceptions=False)
     assert done.exit_code == 0
-    about = json.loads((tmp_path / "model" / "model.json").read_text(encoding="utf-8"))
+    about = json.loads((tmp_path / "model-2" / "model.json").read_text(encoding="utf-8"))
     truth = {"fl": 0.75, "ct": 0.25, "oh": 0.0}
     assert sum(abs(about["mixture"][state] - weight) for state, weight in truth.items()) < 0.3
-    assert all(each["low"] > 0.1 for each in about["verdict"]["against"])
-    assert about["verdict"]["against"]
+    (uniform,) = about["verdict"]["against"]
+    assert uniform["low"] > 0.1
+    value, gain, low, high = (
+        f"{each:.2f}".removeprefix("0")
+        for each in (about["test_score"], *(uniform[name] for name in ("difference", "low", "high")))
+    )
+    page = (EXAMPLE / "README.md").read_text(encoding="utf-8")
+    assert f"(AUROC {value}, better by {gain}; 95 % interval {low} … {high} on 600 test rows)" in page

@@ -1,9 +1,12 @@
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from mixtree.errors import InputError
 from mixtree.experiments import arena
-from mixtree.experiments.arenareport import write_policies, write_report
+from mixtree.experiments.arenareport import POLICIES, write_policies, write_report
 from mixtree.experiments.parallel import Crew
 from mixtree.experiments.tasks import CONFIRM_SEEDS, DESIGN_SEEDS, SYNTHETIC, tasks
 
@@ -39,7 +42,7 @@ def test_what_is_stored_is_not_run_again(played):
 def test_the_report_comes_from_the_scores(played, tmp_path):
     _, scores = played
     files = write_report(tmp_path, scores, [TASK])
-    page = write_policies(tmp_path, scores, [TASK])
+    (page,) = write_policies(tmp_path, scores, [TASK])
     text = files[1].read_text(encoding="utf-8")
     mean = np.mean([each.score for each in scores if each.method == "auto"])
     assert f"| auto | {mean:.4f} |" in text
@@ -56,8 +59,33 @@ def test_outside_the_hull_auto_is_measured_against_a_model_with_plenty_of_target
     losses = arena.table_of(scores)[task.name]
     assert (losses[arena.PLENTY] < losses["uniform+decay"]).all()
     assert arena.PLENTY not in [each.method for each in arena.standings(scores)]
-    text = write_policies(tmp_path, scores, [task]).read_text(encoding="utf-8")
+    (page,) = write_policies(tmp_path, scores, [task])
+    text = page.read_text(encoding="utf-8")
     assert "## Outside the hull" in text
+
+
+def test_undertrained_tasks_have_a_page_of_their_own(tmp_path):
+    """And leave that of the others, which takes much longer to run, as it is."""
+    task = tasks("undertrained")[0]
+    gaps = {"auto": 0.1, "uniform": 0.0, "uniform+decay": 0.3}
+    scores = [
+        arena.Score(task.name, method, seed, 1.0, 1.0 + gap + 0.01 * seed * gap, {}, 1, {})
+        for method, gap in gaps.items()
+        for seed in (200, 201)
+    ]
+    (tmp_path / "policies.md").write_text("as it was")
+    (page,) = write_policies(tmp_path, scores, [task])
+    text = page.read_text(encoding="utf-8")
+    assert page == tmp_path / "results" / "undertrained.md"
+    assert f"auto is surely worse than plain uniform on 1 of 1 tasks: {task.name}." in text
+    assert (tmp_path / "policies.md").read_text() == "as it was"
+    (page,) = write_policies(tmp_path, [replace(each, task=TASK.name) for each in scores], [TASK])
+    assert "](results/undertrained.md)" in page.read_text(encoding="utf-8")
+
+
+def test_the_page_has_the_words_that_are_written_with_its_tables():
+    page = Path(__file__).parents[2] / "docs" / "policies.md"
+    assert page.read_text(encoding="utf-8").startswith(POLICIES)
 
 
 def test_ranks_regret_and_significance():

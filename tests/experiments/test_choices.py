@@ -67,5 +67,6 @@ def test_the_page_holds_the_choices_before_the_tasks(tmp_path):
         for choice in choices.CHOICES
         for seed in (0, 1)
     ]
-    text = write_policies(tmp_path, scores, [TASK], choices=rows).read_text(encoding="utf-8")
+    (page,) = write_policies(tmp_path, scores, [TASK], choices=rows)
+    text = page.read_text(encoding="utf-8")
     assert text.index("## Every choice, changed alone") < text.index(f"## {TASK.name}")

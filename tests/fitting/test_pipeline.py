@@ -55,6 +55,21 @@ def test_a_stored_fit_is_resumed(sources, tmp_path):
     np.testing.assert_array_equal(again.state.parameters, first.state.parameters)
 
 
+@pytest.mark.parametrize(
+    "policy",
+    ["uniform", "mmd", "online", "mixmin", "regmix", "successive-halving", "pbt", "optuna-tpe", "pyxab-hoo"],
+)
+def test_every_policy_goes_on_at_a_raised_budget(sources, policy, tmp_path):
+    """Though how many trials it makes follows from the budget."""
+    pytest.importorskip({"optuna-tpe": "optuna", "pyxab-hoo": "PyXAB"}.get(policy, "mixtree"))
+    options = {"model": "linear", "policy": policy, "storage": tmp_path / "s.db", "reference": "none"}
+    fit(sources, **options, budget=120)
+    raised = fit(sources, **options, budget=200, resume=True)
+    assert 120 < sum(raised.spent.values()) <= 200
+    with pytest.raises(StorageError, match="raised, not lowered to 120"):
+        fit(sources, **options, budget=120, resume=True)
+
+
 def test_what_is_left_open_is_chosen_and_told(sources):
     chosen = choose(FitOptions(policy="mixmatch-ch"), sources)
     rows = int(sources.sizes.sum())

@@ -268,3 +268,14 @@ def test_alone_it_goes_when_a_study_fails():
     with pytest.raises(RuntimeError, match="no"):
         run(TreeSearch(simplex_root(2), bisect, budget=60, steps=5), Broken(sources), listeners=[bar])
     assert not bar._progress.live.is_started
+
+
+def test_of_a_study_that_is_over_no_time_is_left(clock):
+    """Though steps were left unspent."""
+    console = plain()
+    bar = StudyProgress(console=console)
+    for event in (STARTED, ROUND, evaluated(500)):
+        bar(event)
+    clock.now += 5.0
+    bar(finished(500))
+    assert written(console).strip().splitlines()[-1].endswith("500/1000 steps, best 0.25, depth 1")

@@ -233,7 +233,10 @@ def test_an_exploded_commit_is_not_returned(inside):
     trials, search = told_by(inside, lambda trial: 40.0 if trial.phase == "commit" else 0.5)
     lineage = [node.phase for node in search.tree.lineage(search.best().path)]
     assert "commit" not in lineage
-    assert any("made it much worse" in note for note in search.notes)
+    told = [note for note in search.notes if "made it much worse" in note]
+    again, end = "the long training made it much worse: begun again at", "the model before it is kept"
+    assert len(told) > 2 and len(set(told)) == len(told)  # each says what came of it
+    assert all(note.startswith(again) for note in told[:-1]) and told[-1].endswith(end)
 
 
 def test_tuning_that_worsens_the_rows_it_was_trained_on_is_undone(inside):
@@ -325,6 +328,14 @@ def test_a_commit_that_is_surely_worse_is_taken_back(inside, errors, kept):
     _, search = told_by(inside, losses)
     assert ("commit" in [node.phase for node in search.tree.lineage(search.best().path)]) == kept
     assert any("the long training made it worse" in note for note in search.notes) == (not kept)
+
+
+@pytest.mark.parametrize(("budget", "decays"), [(10, False), (23, False), (24, True), (59, True)])
+def test_an_end_is_decayed_only_where_that_can_be_measured(inside, budget, decays):
+    trials, search = told_by(inside, lambda trial: 0.5, budget=budget)
+    assert any(trial.phase == "decay" for trial in trials) == decays
+    assert any(trial.phase == "end" for trial in trials) == decays
+    assert search.spent == budget
 
 
 def overfits():

@@ -442,3 +442,12 @@ def test_a_mixture_of_one_source_is_not_told_from_that_source_by_its_mixture(few
     assert len(told(policy="pooled")) == 1  # uniform here: all sources have as many rows
     # A tree's ancestors had other mixtures, and its model a part of the steps.
     assert told(policy="mixmatch-ch") == []
+
+
+def test_a_gain_over_the_same_mixture_is_said_to_be_that_of_training_once(few, monkeypatch):
+    better = Difference(0.2, 0.1, 0.3, 0.001, 100, "DeLong", True)
+    monkeypatch.setattr("mixtree.verdict.judge.paired_difference", lambda *args, **options: better)
+    verdict = fit(few.sources, **QUICK, test=few.test, policy="pooled").verdict  # of as many rows each
+    words = ", but not by its mixture, which is uniform too, all along: by how it was trained."
+    assert verdict.comparison.startswith("Better than uniform") and verdict.comparison.endswith(words)
+    assert not any("mixture is that of" in each for each in verdict.warnings)

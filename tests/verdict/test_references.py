@@ -381,7 +381,10 @@ def test_the_best_single_source_is_chosen_by_the_same_folds(problem):
     folds = np.arange(60) % 5
     for parts in (folds, None):
         view = View(rows, False, parts=parts)
-        found, _ = references(extra_of(problem, reference="all"), view, choose=LOG_LOSS)
+        found, notes = references(extra_of(problem, budget=600, reference="all"), view, choose=LOG_LOSS)
+        assert any(
+            note.startswith("the best single source by all of these rows: only source-0") for note in notes
+        )
         rival = found["the best single source"]
         assert rival.parts is not None and (parts is None or rival.parts is parts)
         (uniform,) = (each for name, each in found.items() if name.startswith("uniform"))

@@ -61,6 +61,13 @@ def test_a_point_estimate_that_is_worse_is_said_in_the_sentence(value: float, hi
     assert even.comparison.startswith("Not distinguishable from uniform on your 120 rows (")
 
 
+def test_an_interval_that_ends_at_nothing_names_no_side_of_it() -> None:
+    even = gap(0.04, 0.0, 0.08, 0.07)
+    assert against_words("uniform", even).endswith("though 0.040 better (95 % interval 0 … 0.080 better)")
+    even = gap(-0.04, -0.08, 0.0, 0.07)
+    assert against_words("uniform", even).endswith("and 0.040 worse (95 % interval 0.080 worse … 0)")
+
+
 def test_the_next_step_follows_from_the_figures() -> None:
     better, even = gap(0.1, 0.05, 0.15, 0.001), gap(0.0, -0.1, 0.1, 0.9)
     worse = gap(-0.1, -0.15, -0.05, 0.001)
@@ -171,6 +178,40 @@ def test_an_optimistic_score_is_never_quoted_alone() -> None:
     assert "0.850 there, plus 0.050 for choosing" in lower.expectation
     failed = make_verdict(AUROC, CrossFit(0.85, 0.7, 0.9, 0.85, float("nan"), 30, 80))
     assert "also chose the model: optimistic" in failed.sentence
+
+
+def test_what_was_corrected_is_said_the_same_way_in_answer_and_notes() -> None:
+    """Less than is shown was found: nothing, as far as anybody can see."""
+    told = make_verdict(AUROC, CrossFit(0.8, 0.7, 0.9, 0.8, 0.00002, 30, 80), optimism=0.03, queries=40)
+    assert told.expectation.endswith("partly optimistic, though nothing was found to correct.")
+    assert not any("the score is corrected" in note for note in told.notes)
+    told = make_verdict(AUROC, CrossFit(0.8, 0.7, 0.9, 0.85, 0.05, 30, 80), optimism=0.03, queries=40)
+    assert any("the score is corrected for those that were" in note for note in told.notes)
+
+
+def test_sizes_have_the_decimals_of_the_figures_beside_them() -> None:
+    even = gap(0.0027, -0.0071, 0.0120, 0.8)
+    told = make_verdict(AUROC, SCORE, against={"uniform": even})
+    assert "differences below about 0.010 do not show" in told.next_step
+    small = ScoreInterval(0.0012, 0.0010, 0.0014, 60, "t", False)
+    told = make_verdict(MAE, small, optimism=0.00004, queries=40)  # trained on the rows that chose it
+    assert told.notes[0].endswith("better than it is by less than 0.0001")
+    steps = {100: 0.00121, 200: 0.001205, 400: 0.0012}
+    for noise, more in ((0.00003, "; that is below the noise"), (1e-9, "")):
+        found = rows_or_budget(MAE, by_steps=steps, noise=noise)
+        assert found.notes[0].endswith(f"less than 0.0001 from twice the budget{more}")
+        assert found.next_step == ""
+
+
+def test_the_rest_of_a_gain_is_no_mixture_s_where_the_answer_says_so() -> None:
+    outside = HullTest(0.01, False, 9.0, 3, 5, None, "", 80, None)
+    better = {"uniform": gap(0.1, 0.05, 0.15, 0.001)}
+    told = make_verdict(AUROC, SCORE, against=better, hull=outside, by_rows=0.06)
+    assert told.notes[0].endswith("the rest from the mixture.")
+    told = make_verdict(
+        AUROC, SCORE, against=better, hull=outside, by_rows=0.06, cause="but not by its mixture"
+    )
+    assert told.notes[0].endswith("the rest from the way it was trained.")
 
 
 def test_the_json_has_exactly_its_fields() -> None:

@@ -42,7 +42,10 @@ def arena(
         ),
     ] = False,
     docs: Annotated[
-        Path | None, typer.Option(help="Write policies.md into this folder too.", show_default="no")
+        Path | None,
+        typer.Option(
+            help="Write policies.md or results/undertrained.md into this folder too.", show_default="no"
+        ),
     ] = None,
 ) -> None:
     """Compare methods over the arena's tasks: tables, mean ranks, worst regret, paired intervals."""
@@ -84,7 +87,7 @@ def arena(
             json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
             for file in (out / changed.FILE, out / ideas.FILE)
         ]
-        files.append(write_policies(docs, scores, chosen, choices=found[0], ideas=found[1]))
+        files.extend(write_policies(docs, scores, chosen, choices=found[0], ideas=found[1]))
     for each in standings(scores):
         typer.echo(f"{each.method:<28} mean rank {each.rank:5.2f}   worst regret {each.worst_regret:5.2f} sd")
     typer.echo(f"written: {', '.join(str(file) for file in files)}")

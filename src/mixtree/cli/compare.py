@@ -17,13 +17,14 @@ from mixtree.cli.options import (
     JUDGING,
     OUTPUT,
     PLACE,
+    VERBOSE,
     Flag,
     Values,
     command,
     seconds,
     with_config,
 )
-from mixtree.cli.reports import dry_run, four_digits, mixture_words, print_plan
+from mixtree.cli.reports import dry_run, mixture_words, print_plan
 from mixtree.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ FLAGS = (
     ),
     Flag("repeats", int, "Repeats, each with its own seed (and split of --target).", "3", metavar="R"),
     *OUTPUT,
+    replace(VERBOSE, help="Of fit alone: a comparison has no notes that it leaves out."),
 )
 
 
@@ -315,13 +317,18 @@ def _print(console: Any, summaries: list[Any], metric: str, rows: str) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from mixtree.verdict.sentences import figures
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("algorithm")
     table.add_column(f"{metric} ± sd", justify="right")
     table.add_column("mixture (mean)")
     for each in summaries:
         mixture = mixture_words(each.mixture, digits=2, least=0.005)
-        score = f"{four_digits(each.score)} ± {four_digits(each.sd)}"
+        score = " ± ".join(
+            figures(value, beside=(each.score,))[0] if isfinite(value) else "–"
+            for value in (each.score, each.sd)
+        )
         table.add_row(escape(each.algorithm), score, escape(mixture))
     console.print(table)
     words = (

@@ -250,6 +250,7 @@ def hull_words(
     tried: bool = False,
     gained: bool = True,
     share: float | None = None,
+    rest: str = "the mixture",
 ) -> str:
     """Whether the target is a mixture of the sources, in plain words.
 
@@ -265,6 +266,8 @@ def hull_words(
         Whether the model is known to be better than any reference.
     share
         Share of that gain which training on the target's rows brought; None if it is not known.
+    rest
+        Where the other gains come from.
 
     Returns
     -------
@@ -294,7 +297,7 @@ def hull_words(
         own = f"{'the' if gained else 'any'} gain comes from your own rows"
         if gained and share is not None and share < _MOST:
             part = f"about {max(share, 0.0):.0%} of the gain comes from your own rows"
-            return f"{start}; {part}, the rest from the mixture"
+            return f"{start}; {part}, the rest from {rest}"
         return f"{start}; {own}"
     if tried:
         return f"{start}; training on your own rows was tried and did not help"

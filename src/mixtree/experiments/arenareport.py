@@ -47,22 +47,24 @@ def write_report(folder: Path, scores: Sequence[Score], chosen: Sequence[Task]) 
 
 POLICIES = """# Policies: what `auto` does, and how it does against the others
 
-Written by `mixtree arena --half all --docs docs` from stored runs; only the words are typed by hand.
+Written by `mixtree arena --half all --docs docs` from stored runs; only the words are typed by hand. Where
+budgets are too small to converge: [results/undertrained.md](results/undertrained.md), written by `mixtree
+arena --half undertrained --docs docs`.
 
 ```
 initial model ─┬─ step size × 1 ────┐
                ├─ step size × 0.3   │ the given one, unless another is better by four errors;
                └─ step size × 3     │ smaller ones still if the smallest is best, or if all diverge
                                     └─ trunk (uniform) ─┬─ uniform
-                                                        ├─ pooled      race: smallest loss wins; a less simple
-                                                        └─ estimated   mixture must not have a worse metric
+                                                        ├─ pooled      race: the simplest within one error
+                                                        └─ estimated   of the best, no worse by metric
                                                               │
                                                               └─ commit at full step size ── its end, decayed
                                                                                                │ if that helps
                                                                                                │
        two folds of the target's rows: each tuned on one, scored on the other, ever longer ───┤
          the loss of rows not trained on falls, by more than chance, and the metric is no worse:
-         tune on all of them for as long; else the rest of the budget decays on
+         tune on all of them for as long; else the rest of the budget goes on as before
 ```
 
 Shares of the budget: 1.5 % per step size (at least 20 steps), a trunk up to 25 %, 3 % per mixture of the
@@ -75,12 +77,11 @@ than its best one (two standard errors of the paired difference), which then goe
 is reported. Whatever is compared was trained on for its last third at a tenth of the step size: otherwise
 the noise of the last few steps decides. Everything that takes a gradient is charged; the estimate is closed
 form (joint moments of x and y). With `use_target_rows="never"`, or below 20 validation rows, the last part
-is left out; below a budget of 60 steps there is nothing but uniform. Steps that ruin a model are taken
-back: a trunk that diverges, or that larger steps than the given ones make noticeably worse, is grown again
-with the next smaller step size; a commit that explodes is begun again with smaller steps on what is left
-for its end; a decay that explodes is left out, a commit whose decayed end is worse than its start by two
-standard errors, and a tuning that worsens the very rows that it
-was trained on.
+is left out; below a budget of 60 steps there is nothing but uniform, below 24 no decayed end. Steps that ruin
+a model are taken back: a trunk that diverges, or that larger steps than the given ones make noticeably worse,
+is grown again with the next smaller step size; a commit that explodes is begun again with smaller steps on
+what is left for its end; a decay that explodes is left out, a commit whose decayed end is worse than its
+start by two standard errors, and a tuning that worsens the very rows that it was trained on.
 
 **How it was made.** The tasks and seeds of both halves were committed before the first version of the
 policy. That version lost to baselines on real data of the confirm half. Other targets of the same data were
@@ -116,6 +117,7 @@ CHOICES_WORDS = (
     "change of the test score in standard deviations over a task's seeds, averaged over the tasks, + is "
     "worse; and the tasks on which it is so by a paired 95 % interval. By chance one in twenty is."
 )
+UNDERTRAINED = "# Undertrained\nWritten by `mixtree arena --half undertrained --docs docs`.\n\n"
 IDEAS_WORDS = (
     "Not part of auto, measured in the same way against the plain way of the same method (`--choices` too): "
     "longer nodes than a thirtieth of the budget, the mean of the best leaves' weights, other optimizers "
@@ -130,18 +132,31 @@ def write_policies(
     *,
     choices: Sequence[dict[str, Any]] = (),
     ideas: Sequence[dict[str, Any]] = (),
-) -> Path:
-    """Write policies.md: what auto does, the arena's tables, and what each of its choices is worth."""
-    docs.mkdir(parents=True, exist_ok=True)
-    page = docs / "policies.md"
-    sections = report_sections(scores, chosen)
-    at = next(number for number, (title, _, _) in enumerate(sections) if title == chosen[0].name)
-    if ideas:
-        sections.insert(at, ("Other ideas", IDEAS_WORDS, summary(ideas, IDEA_PAIRS)))
-    if choices:
-        sections.insert(at, ("Every choice, changed alone", CHOICES_WORDS, summary(choices, CHOICE_PAIRS)))
-    write_file(page, POLICIES + markdown(sections))
-    return page
+) -> list[Path]:
+    """Write policies.md: what auto does, the arena's tables, and what each of its choices is worth.
+
+    Undertrained tasks have a page of their own, results/undertrained.md. A page without tasks stays as it is.
+    """
+    few = [task for task in chosen if task.half == "undertrained"]
+    others = [task for task in chosen if task.half != "undertrained"]
+    pages = []
+    if few:
+        pages.append(docs / "results" / "undertrained.md")
+        pages[-1].parent.mkdir(parents=True, exist_ok=True)
+        write_file(pages[-1], UNDERTRAINED + markdown(report_sections(scores, few)))
+    if others:
+        sections = report_sections(scores, others)
+        at = next(number for number, (title, _, _) in enumerate(sections) if title == others[0].name)
+        if ideas:
+            sections.insert(at, ("Other ideas", IDEAS_WORDS, summary(ideas, IDEA_PAIRS)))
+        if choices:
+            sections.insert(
+                at, ("Every choice, changed alone", CHOICES_WORDS, summary(choices, CHOICE_PAIRS))
+            )
+        docs.mkdir(parents=True, exist_ok=True)
+        pages.append(docs / "policies.md")
+        write_file(pages[-1], POLICIES + markdown(sections))
+    return pages
 
 
 Section = tuple[str, str, Rows]

@@ -131,7 +131,7 @@ class _Bar(ABC):
         self._completed, self._note = completed, note
         self._show()
 
-    def _show(self, *, now: bool = False) -> None:
+    def _show(self, *, over: bool = False) -> None:
         if self._live:
             self._progress.update(
                 self._task,
@@ -141,9 +141,9 @@ class _Bar(ABC):
                 steps=self._steps(),
                 note=self._note,
             )
-        elif now or time.monotonic() - self._written >= self._interval:
+        elif over or time.monotonic() - self._written >= self._interval:
             self._written = time.monotonic()
-            parts = [self._steps(), self._note, self._left()]
+            parts = [self._steps(), self._note, "" if over else self._left()]
             line = f"{self._description.strip()}: {', '.join(part for part in parts if part)}"
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
@@ -191,7 +191,7 @@ class StudyProgress(_Bar):
             best = self._say(event.best) if isfinite(event.best) else "nothing good yet"
             self._advance(event.spent, event, note=f"{best}, depth {self._depth}")
         elif isinstance(event, StudyFinished):
-            self._show(now=True)
+            self._show(over=True)
 
 
 class ComparisonProgress(_Bar):

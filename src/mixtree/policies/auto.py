@@ -511,6 +511,8 @@ class Auto(Measured):
 
     def _plain(self) -> Script:
         last, mixture = self._left // 4, self._uniform
+        if last * self.options.end_share < 1.0:
+            last = 0  # too few to measure whether a decayed end helps: such a model has not converged
         start = yield from self._stage(self._fresh(), mixture, self._left - last, self._scale, "train")
         if start.last.diverged or not last:
             return start.last
@@ -647,13 +649,14 @@ class Auto(Measured):
         path = self._child(start.path, 10)
         main = yield from self._stage(path, mixture, steps - last, self._scale, "commit", before=before)
         if self._blown(main.last, before):
-            self.notes.append("commit made it much worse: the model before it is kept")
             self._scale *= 0.3
             if not last:
+                self.notes.append("the long training made it much worse: the model before it is kept")
                 return start
-            return (
-                yield from self._commit(start, mixture, last)
-            )  # what was left for the end is all there is
+            again = f"begun again at {self._scale:.3g} × the usual step size"
+            self.notes.append(f"the long training made it much worse: {again}")
+            # What was left for the end is all there is.
+            return (yield from self._commit(start, mixture, last))
         if main.stopped:
             self.notes.append(
                 "the long training was stopped early: more of it made the validation loss worse"
@@ -702,7 +705,7 @@ class Auto(Measured):
         phase = "commit" if rate == 1.0 else "decay"
         end = yield from self._stage(path, mixture, left, rate * self._scale, phase, before=here)
         if self._blown(end.last, here):
-            self.notes.append(f"{phase} made it much worse: the model before it is kept")
+            self.notes.append("the end of the training made it much worse: the model before it is kept")
             self._scale *= 0.3
             return here
         return end.kept

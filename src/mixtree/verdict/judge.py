@@ -184,7 +184,7 @@ def _concluded(
             *_by_chance(case, scored, against),
         ],
         baseline_note=_as_good_as_constant(case, scored),
-        cause=_cause(case, against),
+        cause=_cause(case, scored, against),
         uncompared=uncompared,
         needed=scored.needed,
         next_step=raise_budget or found.next_step,
@@ -203,17 +203,20 @@ def _chosen_on(models: Models, case: Case) -> ScoreInterval | None:
     return ScoreInterval(value, np.nan, np.nan, len(case.y), "none", True)
 
 
-def _cause(case: Case, against: Mapping[str, Difference]) -> str:
+def _cause(case: Case, scored: Scored, against: Mapping[str, Difference]) -> str:
     """What a gain over the main reference comes from, where that has the same mixture."""
-    uniform = _is_uniform(case.mixed.mixture, len(case.prepared.given))
+    count = len(case.prepared.given)
+    uniform = _is_uniform(case.mixed.mixture, count)
     if not uniform or not next(iter(against), "").startswith("uniform"):
         return ""
     last = _last_steps(case)
-    if not last:
-        return ""
-    were = "was" if last == 1 else "were"
-    own = f"the last {_steps(last)} {were} on the target's own rows"
-    return f"but not by its mixture, which is uniform too: {own}"
+    if last:
+        were = "was" if last == 1 else "were"
+        own = f"the last {_steps(last)} {were} on the target's own rows"
+        return f"but not by its mixture, which is uniform too: {own}"
+    if not scored.of and all(_is_uniform(node.mixture, count) for node in case.lineage):
+        return "but not by its mixture, which is uniform too, all along: by how it was trained"
+    return ""
 
 
 def _last_steps(case: Case) -> int:
@@ -306,11 +309,13 @@ def _same_mixture(case: Case, scored: Scored, against: Mapping[str, Difference])
     same = {f"only {name}" for name, weight in zip(names, weights.tolist(), strict=True) if weight > _ALL}
     if all(_is_uniform(node.mixture, count) for node in case.lineage):
         same |= {name for name in against if name.startswith("uniform")}
+    said = next(iter(against), "") if _cause(case, scored, against) else ""  # in the answer itself
     return [
         f"this model's mixture is that of {name} too, all along: what sets it apart is how it was trained, "
         "not the mixture"
         for name, each in against.items()
-        if {name, name.removesuffix("+decay")} & same and each.outcome in ("better", "worse")
+        if {name, name.removesuffix("+decay")} & same
+        and each.outcome in (("worse",) if name == said else ("better", "worse"))
     ]
 
 

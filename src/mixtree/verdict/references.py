@@ -318,7 +318,14 @@ def _best_single(extra: Extra, view: View, choose: Metric, notes: list[str]) -> 
     if diverged := [name for name, each in tried.items() if not isfinite(each.loss)]:
         notes.append(f"trained on {listed(diverged)} alone the model diverged: no comparison with that")
     name, rival = _rival(extra, view, choose, list(tried.values()))
-    return (name.replace("only:", "only ", 1) if view.apart else "the best single source"), rival
+    name = name.replace("only:", "only ", 1)
+    if view.apart:
+        return name, rival
+    if len(diverged) < len(tried):
+        notes.append(
+            f"the best single source by all of these rows: {name}; a part of them chooses for another"
+        )
+    return "the best single source", rival
 
 
 def _rival(extra: Extra, view: View, choose: Metric, tried: Sequence[Reference]) -> tuple[str, Rival]:

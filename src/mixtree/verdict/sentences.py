@@ -193,7 +193,8 @@ def make_verdict(
     gains = [abs(each.value) for _, each in differences if each.outcome == "better"]
     share = by_rows / gains[0] if gains and by_rows is not None else None
     gained = bool(gains) and not instead
-    about_hull = hull_words(hull, tuned=tuned, tried=tried, gained=gained, share=share)
+    rest = "the way it was trained" if cause and differences[0][1].outcome == "better" else "the mixture"
+    about_hull = hull_words(hull, tuned=tuned, tried=tried, gained=gained, share=share, rest=rest)
     comparison = _compared(differences, instead=instead, cause=cause, uncompared=uncompared)
     expectation = _expected(metric, final, cross, optimism, instead=instead, comparison=comparison)
     if baseline_note:
@@ -404,7 +405,8 @@ def _usual(
         return f"use the model, or {name}, which is as good"
     if first.outcome == "not distinguishable":
         reach = max(first.high - first.value, first.value - first.low)
-        shown = f"differences below about {figures(reach)[0]} do not show on these {first.rows:,} rows"
+        least = figures(reach, beside=(first.low, first.high))[0]
+        shown = f"differences below about {least} do not show on these {first.rows:,} rows"
         if _visible(_size(first)) and (first.value > 0.0) != first.higher_is_better:
             return f"use {name}, which is simpler, or this model: {shown}"
         return f"use the model or {name}: {shown}"
@@ -424,10 +426,12 @@ def _score_notes(
         rows = chosen_on.rows if chosen_on is not None else score.rows if score is not None and chose else 0
         on = f" on {rows:,} rows" if rows else ""
         rest = ""
-        if cross is not None and isfinite(cross.optimism):
+        if score is not None and cross is not None and isfinite(cross.optimism):
             rest = ", had all been alternatives"
-            rest += "; the score is corrected for those that were" if cross.optimism else ""
-        by = number_beside(optimism, chosen_on.value if chosen_on is not None else 1.0)
+            size = figures(cross.optimism, beside=(cross.naive, score.value, score.low, score.high))[0]
+            rest += "; the score is corrected for those that were" if _visible(size) else ""
+        known = chosen_on if chosen_on is not None else score
+        by = number_beside(optimism, known.value if known is not None and isfinite(known.value) else 1.0)
         notes.append(
             f"the validation rows were looked at {queries} times: the best of so many is expected to "
             f"look better than it is by {by}{on}{rest}"
@@ -462,7 +466,8 @@ def _interval(difference: Difference) -> str:
     if difference.outcome in ("better", "worse"):
         ends = figures(*sorted((abs(low), abs(high))), beside=(difference.value,), visible=True)
         return f"95 % interval {ends[0]} … {ends[1]}"
-    return f"95 % interval {ends[0]} worse … {ends[1]} better"
+    sides = zip(ends, ("worse", "better"), strict=True)
+    return f"95 % interval {' … '.join(f'{end} {way}' if _visible(end) else '0' for end, way in sides)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -535,7 +540,11 @@ def rows_or_budget(
     note = f"expected gain in {metric.name} by extrapolation: {parts}"
     larger = max(gains, key=lambda what: gains[what])
     if gains[larger] <= noise:
-        return Advice((f"{note}; that is below the noise ({number_beside(noise, scale)})",))
+        size = number_beside(noise, scale)
+        size = "" if size.startswith("less") else f" ({size})"  # "less than" twice says nothing
+        return Advice((f"{note}; that is below the noise{size}",))
+    if sizes[larger].startswith("less"):  # than what the score is told with
+        return Advice((note,))
     if len(gains) > 1:
         note += f": more {larger} {'are' if larger == 'target rows' else 'is'} worth more"
     elif noise:

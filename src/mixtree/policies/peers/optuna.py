@@ -47,7 +47,6 @@ class OptunaSearch(Peer):
         self._kind, self._warm = sampler, warm
         most = _MOST_GP if sampler == "gp" else _MOST
         self._count, self._steps = self._trial_plan(setting, most=most)
-        self._options |= {"trials": self._count}
 
     def search(self) -> Rounds:
         if self._count:

@@ -39,7 +39,6 @@ class PyxabSearch(Peer):
         super().__init__(setting, division=division, options={"algorithm": algorithm})
         self._algorithm = algorithm
         self._count, self._steps = self._trial_plan(setting)
-        self._options |= {"trials": self._count}
 
     def search(self) -> Rounds:
         bandit: Any = self._bandit() if self._count else None

@@ -44,7 +44,7 @@ class RegMix(Peer):
             self._lightgbm = None
         self._count, self._steps = self._trial_plan(setting)
         kind = "ridge" if self._lightgbm is None else "lightgbm"
-        self._options |= {"trials": self._count, "surrogate": kind}
+        self._options |= {"surrogate": kind}
 
     def search(self) -> Rounds:
         mixture = self._uniform
