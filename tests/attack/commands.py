@@ -105,16 +105,16 @@ def options(draw: random.Random) -> Iterator[Attack]:
 
     known: Any = typer.main.get_command(app)
     sound = {
-        "fit": (FIT, 6),
-        "compare": (("compare", *ROWS, *QUICK[:6], "--algorithms", "uniform", "--dry-run"), 2),
-        "plan": (("plan", *ROWS), 2),
-        "theory": (("theory",), 2),
+        "fit": (FIT, 4),
+        "compare": (("compare", *ROWS, *QUICK[:6], "--algorithms", "uniform", "--dry-run"), 1),
+        "plan": (("plan", *ROWS), 1),
+        "theory": (("theory",), 1),
         "predict": (PREDICT, 12),
         "export": (("export", "model"), 12),
         "resume": (("resume", "model"), 8),
-        "arena": (("arena", "--methods", "none-such"), 2),
-        "demo": (("demo", "--target", "none-such"), 2),
-        "reproduce": (("reproduce", "none-such"), 2),
+        "arena": (("arena", "--methods", "none-such"), 1),
+        "demo": (("demo", "--target", "none-such"), 1),
+        "reproduce": (("reproduce", "none-such"), 1),
     }
     for name, (base, count) in sound.items():
         for option in known.commands[name].params:
@@ -321,7 +321,7 @@ def urls(draw: random.Random) -> Iterator[Attack]:
         f"sqlite:///none/x.db?password={SECRET}", "sqlite://", "sqlite:///", "sqlite:///:memory:", ":memory:",
         "file:study.db", "http://127.0.0.1:1/x", "://", "a://", "postgresql://127.0.0.1:-1/b", "sqlite:////",
         f"postgresql://u:{SECRET}@127.0.0.1:1/b?connect_timeout=x", "postgresql://\udcff@127.0.0.1:1/b",
-        f"s3://key:{SECRET}@bucket/x", f"postgresql://me:{SECRET}@127.0.0.1:1/b#fragment",
+        f"s3://key:{SECRET}@bucket/x", f"me:{SECRET}@h/b", f"me:{SECRET}@127.0.0.1:1/base?sslmode=x", f"postgresql://me:{SECRET}@127.0.0.1:1/b#fragment",
         f"postgresql://me:%{SECRET}@127.0.0.1:1/b",
     ]  # fmt: skip
     for url in found:
@@ -436,7 +436,8 @@ def folders(draw: random.Random, base: Path) -> Iterator[Attack]:
     for model in ("model", "trees"):
         predict = ("predict", model, "new.csv", "-o", "p.csv")
         for name, way in ways.items():
-            yield Attack("damaged models", f"weights of {model}: {name}", (predict,), harm=weights(way, model))
+            must = "answer" if name == "zeros" else "refuse"
+            yield Attack("damaged models", f"weights of {model}: {name}", (predict,), harm=weights(way, model), must=must)
         for start in range(0, 3000, 150):
 
             def noise(header: dict[str, Any], body: bytes, start: int = start) -> tuple[Any, bytes]:

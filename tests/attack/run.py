@@ -36,6 +36,7 @@ import mixtree.policies.auto
 import mixtree.storage.sql
 import mixtree.trainers.boosting
 import mixtree.verdict.judge  # noqa: F401
+from calls import all_calls
 from commands import all_commands, make_base
 from harness import Attack, in_fork, run
 
@@ -62,7 +63,7 @@ def main() -> None:
         code = in_fork(lambda: make_base() or 0, out=base.parent / "out", err=base.parent / "err")
         if code != 0:
             sys.exit((base.parent / "err").read_text())
-        attacks = [each for each in all_commands(base) if chosen.only in f"{each.kind}: {each.name}"]
+        attacks = [each for each in [*all_commands(base), *all_calls()] if chosen.only in f"{each.kind}: {each.name}"]
         if chosen.sample:
             attacks = sampled(attacks, chosen.sample)
         gc.freeze()

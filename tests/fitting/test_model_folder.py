@@ -233,6 +233,17 @@ def test_weights_and_features_of_another_model_are_refused(folder, attack):
         load_model(folder[0])
 
 
+def test_weights_of_nan_are_refused_even_with_the_right_digest(folder):
+    whole = load_model(folder[0])
+    arrays = {
+        name: array * np.nan if name == "parameters" else array
+        for name, array in whole.trainer.save(whole.state).items()
+    }
+    write_model(folder[0], arrays=arrays, preprocessor=whole.preprocessor, about=whole.about)
+    with pytest.raises(InputError, match="weights.safetensors holds NaN in 'parameters'"):
+        load_model(folder[0])
+
+
 def test_a_folder_is_read_as_it_is_where_it_cannot_be_written_to(folder, frame, monkeypatch):
     place = folder[0]
     write_other(place.parent / "other", place)

@@ -120,6 +120,11 @@ def load_model(folder: str | FilePath) -> SavedModel:
         if read_about(folder) != about:  # another process has replaced it meanwhile
             return load_model(folder)
         raise
+    if lost := [name for name, array in arrays.items() if array.dtype.kind == "f" and np.isnan(array).any()]:
+        raise InputError(
+            f"{folder / WEIGHTS} holds NaN in {', '.join(map(repr, lost))}, with which nothing can be predicted: "
+            "take the folder from a copy, or fit again"
+        )
     model = about["model"]
     sources = Sources.blank(
         about["sources"],
