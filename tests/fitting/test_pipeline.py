@@ -499,7 +499,7 @@ def test_validation_rows_that_are_source_rows_are_told_of():
     assert any(each.startswith(told.replace("validation", "test")) for each in result.verdict.warnings)
 
 
-@pytest.mark.parametrize("seconds", [0.05, 0.3])
+@pytest.mark.parametrize("seconds", [0.02, 0.3])
 def test_a_time_limit_holds_for_a_slow_torch_module(monkeypatch, seconds):
     # By a clock that only this module moves on: what a busy machine does says nothing about the limit.
     clock = [0.0]
