@@ -209,10 +209,11 @@ def _dialect(path: Path, kind: str, *, zipped: bool) -> _Dialect:
 
 
 def _read_text(path: Path, dialect: _Dialect, text: Collection[str]) -> pl.DataFrame:
+    as_text = set(map(plain_name, text))
     forced = {
         raw: pl.String
         for raw, name in zip(dialect.raw, dialect.names, strict=True)
-        if plain_name(name) in set(map(plain_name, text))
+        if plain_name(name) in as_text
     }
     options: dict[str, Any] = {
         "separator": dialect.separator,
@@ -230,17 +231,19 @@ def _read_text(path: Path, dialect: _Dialect, text: Collection[str]) -> pl.DataF
     frame.columns = list(dialect.names)
     if frame.width > 1 and frame.to_series(-1).null_count():
         _refuse_short_rows(path, dialect)
-    frame = _without_blank_end(frame)
-    for name in [name for name, dtype in frame.schema.items() if dtype == pl.String]:
-        # One at a time: text takes the most room, and each column's old values go before the next are made.
-        typed, comma = plain_name(name) not in set(map(plain_name, text)), dialect.separator != ","
-        tidy = _tidied(frame[name].alias("text"), typed=typed, comma=comma)
-        frame = frame.with_columns(tidy.alias(name))
-    return frame
+    columns = _without_blank_end(frame).get_columns()
+    del frame  # text takes the most room: each column's old values go before the next are made
+    for place, column in enumerate(columns):
+        if column.dtype == pl.String:
+            typed, comma = plain_name(column.name) not in as_text, dialect.separator != ","
+            columns[place] = _tidied(column.alias("text"), typed=typed, comma=comma).alias(column.name)
+    return pl.DataFrame({column.name: column for column in columns})
 
 
 def _tidied(column: pl.Series, *, typed: bool, comma: bool) -> pl.Series:
     """Text without white space around it, or what all of it stands for: numbers, or true and false."""
+    if column.null_count() == len(column):
+        return column
     column = column.str.strip_chars()
     column = column.set(column.is_in(list(MISSING)), None)
     if not typed or column.null_count() == len(column):
