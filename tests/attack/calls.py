@@ -210,7 +210,9 @@ def _calls(draw: random.Random) -> Iterator[Attack]:
     for name, x in features().items():
         where = draw.choice(["a", "val"])
         yield attack(f"fit, features of {where}: {name}", lambda x=x, where=where: fitted(x(), where=where))
-        yield attack(f"estimator, features: {name}", lambda x=x: estimated(x(), regression=draw.random() < 0.3))
+        yield attack(
+            f"estimator, features: {name}", lambda x=x: estimated(x(), regression=draw.random() < 0.3)
+        )
         yield attack(f"predict: {name}", lambda x=x: predicted(x()))
     for name, y in labels().items():
         where = draw.choice(["a", "val"])
@@ -222,7 +224,18 @@ def _calls(draw: random.Random) -> Iterator[Attack]:
             # ascii: an object's address would not be the same twice.
             shown = ascii(value)[:30] if type(value) is not object and not callable(value) else "an object"
             yield attack(f"fit, {option}={shown}", partial(fitted, **{option: value}))
-    for option in ("policy", "metric", "budget", "steps", "batch_size", "lr", "minimum", "study", "storage", "time_limit"):
+    for option in (
+        "policy",
+        "metric",
+        "budget",
+        "steps",
+        "batch_size",
+        "lr",
+        "minimum",
+        "study",
+        "storage",
+        "time_limit",
+    ):
         for value in draw.sample(OPTIONS[option], 2):
             shown = ascii(value)[:30] if type(value) is not object and not callable(value) else "an object"
             yield attack(f"estimator, {option}={shown}", partial(estimated, **{option: value}))
@@ -234,7 +247,9 @@ def _calls(draw: random.Random) -> Iterator[Attack]:
         for name, result in results.items():
             storage = {"storage": "hostile.db"} if method in ("save", "load") else {}
             yield attack(
-                f"a trainer whose {method} gives {name}", partial(searched, Hostile(method, result), **storage), stays=True
+                f"a trainer whose {method} gives {name}",
+                partial(searched, Hostile(method, result), **storage),
+                stays=True,
             )
 
     def evaluations(value: Any, **more: Any) -> Any:
@@ -242,18 +257,35 @@ def _calls(draw: random.Random) -> Iterator[Attack]:
 
         return [Evaluation(value, **more)] * 2
 
-    for name, value in (("nan", np.nan), ("None", None), ("text", "x"), ("complex", 1j), ("2**2000", 2**2000), ("an array", np.zeros(3))):
-        yield attack(f"an evaluation of {name}", lambda value=value: searched(Hostile("evaluate", lambda: evaluations(value))))
+    for name, value in (
+        ("nan", np.nan),
+        ("None", None),
+        ("text", "x"),
+        ("complex", 1j),
+        ("2**2000", 2**2000),
+        ("an array", np.zeros(3)),
+    ):
+        yield attack(
+            f"an evaluation of {name}",
+            lambda value=value: searched(Hostile("evaluate", lambda: evaluations(value))),
+        )
         yield attack(
             f"predictions of {name}",
-            lambda value=value: searched(Hostile("evaluate", lambda: evaluations(0.5, predictions=value)), keep_predictions=True, storage="p.db"), stays=True,
+            lambda value=value: searched(
+                Hostile("evaluate", lambda: evaluations(0.5, predictions=value)),
+                keep_predictions=True,
+                storage="p.db",
+            ),
+            stays=True,
         )
     for name in ("\udcff", "", " ", "a\0b", "x" * 10_000, "\x1b[31m", 5, None, ("a",), 1.5, "..", "a\nb"):
 
         def named(name: Any = name) -> Any:
             import mixtree
 
-            return mixtree.fit({name: sound(seed=1), "b": sound(seed=2)}, sound(20, 3), **QUICK, storage="names.db")
+            return mixtree.fit(
+                {name: sound(seed=1), "b": sound(seed=2)}, sound(20, 3), **QUICK, storage="names.db"
+            )
 
         yield attack(f"a source named {ascii(name)[:30]}", named)
     for name, sources in {

@@ -241,7 +241,13 @@ def files(draw: random.Random) -> Iterator[Attack]:
         """Three megabytes that become three thousand; made without holding them."""
         packer = zlib.compressobj(9, wbits=31)
         block = b"0,0,0,no\n" * 116_509
-        return b"".join([packer.compress(b"id,x,colour,bought\n"), *(packer.compress(block) for _ in range(2900)), packer.flush()])
+        return b"".join(
+            [
+                packer.compress(b"id,x,colour,bought\n"),
+                *(packer.compress(block) for _ in range(2900)),
+                packer.flush(),
+            ]
+        )
 
     def cut(old: bytes) -> bytes:
         packed = gzip.compress(old, mtime=0)
@@ -282,7 +288,10 @@ def files(draw: random.Random) -> Iterator[Attack]:
         "an unknown ending": ("val.xyz", lambda old: old),
         "no ending": ("val", lambda old: old),
         "JSON named .csv": ("val.csv", b'{"a": [1, 2]}'),
-        "a pickle": ("val.csv", b"\x80\x04\x8c\x02os\x94\x8c\x06system\x94\x93\x94\x8c\x02id\x94\x85\x94R\x94."),
+        "a pickle": (
+            "val.csv",
+            b"\x80\x04\x8c\x02os\x94\x8c\x06system\x94\x93\x94\x8c\x02id\x94\x85\x94R\x94.",
+        ),
     }
     for name, (file, data) in cases.items():
         given = tuple(file if each == "val.csv" else each for each in FIT)
@@ -301,8 +310,16 @@ def files(draw: random.Random) -> Iterator[Attack]:
     }
     for name, harm in special.items():
         for option in ("--val", "--test", "--target", "--init"):
-            yield Attack("files", f"{name} for {option}", ((*FIT, option, "odd.csv"),), harm=harm, must="refuse")
-        yield Attack("files", f"{name} as a model", (("predict", "odd.csv", "new.csv", "-o", "p.csv"),), harm=harm, must="refuse")
+            yield Attack(
+                "files", f"{name} for {option}", ((*FIT, option, "odd.csv"),), harm=harm, must="refuse"
+            )
+        yield Attack(
+            "files",
+            f"{name} as a model",
+            (("predict", "odd.csv", "new.csv", "-o", "p.csv"),),
+            harm=harm,
+            must="refuse",
+        )
         yield Attack("files", f"{name} as a study", (("show", "odd.csv"),), harm=harm, must="refuse")
 
 
@@ -327,7 +344,9 @@ def urls(draw: random.Random) -> Iterator[Attack]:
     for url in found:
         shown = ascii(url.replace(SECRET, "…"))
         for words in (("list", url), ("show", url), ("resume", url), (*FIT, "--storage", url)):
-            yield Attack("URLs", f"{words[0]} {shown}", (words,), must="refuse")
+            # A colon may stand in a file's name.
+            must = "answer" if url == "file:study.db" else "refuse"
+            yield Attack("URLs", f"{words[0]} {shown}", (words,), must=must)
 
 
 # -------------------------------------------------------------------------------------- damaged folders
@@ -352,7 +371,13 @@ def edits(content: Any, draw: random.Random, depth: int = 3) -> list[tuple[str, 
 
                 found.append((f"{'.'.join(map(str, path))}: {str(other)[:20]}", change))
         if len(path) < depth:
-            for key in list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+            for key in (
+                list(value)
+                if isinstance(value, dict)
+                else range(len(value))
+                if isinstance(value, list)
+                else ()
+            ):
                 visit(value[key], (*path, key))
 
     visit(content, ())
@@ -398,9 +423,13 @@ def folders(draw: random.Random, base: Path) -> Iterator[Attack]:
                 if file != "model/model.json":
                     digest_anew(place / "model")
 
-            yield Attack("damaged models", f"{Path(file).name}: {name}", used[:1], harm=replaced, must="refuse")
+            yield Attack(
+                "damaged models", f"{Path(file).name}: {name}", used[:1], harm=replaced, must="refuse"
+            )
 
-    def weights(change: Callable[[dict[str, Any], bytes], tuple[Any, bytes]], model: str) -> Callable[[Path], None]:
+    def weights(
+        change: Callable[[dict[str, Any], bytes], tuple[Any, bytes]], model: str
+    ) -> Callable[[Path], None]:
         def harm(place: Path) -> None:
             file = place / model / "weights.safetensors"
             data = file.read_bytes()
@@ -437,16 +466,27 @@ def folders(draw: random.Random, base: Path) -> Iterator[Attack]:
         predict = ("predict", model, "new.csv", "-o", "p.csv")
         for name, way in ways.items():
             must = "answer" if name == "zeros" else "refuse"
-            yield Attack("damaged models", f"weights of {model}: {name}", (predict,), harm=weights(way, model), must=must)
+            yield Attack(
+                "damaged models",
+                f"weights of {model}: {name}",
+                (predict,),
+                harm=weights(way, model),
+                must=must,
+            )
         for start in range(0, 3000, 150):
 
             def noise(header: dict[str, Any], body: bytes, start: int = start) -> tuple[Any, bytes]:
                 spot = start % max(1, len(body))
-                return header, body[:spot] + bytes(255 - each for each in body[spot : spot + 40]) + body[spot + 40 :]
+                return header, body[:spot] + bytes(255 - each for each in body[spot : spot + 40]) + body[
+                    spot + 40 :
+                ]
 
             if model == "trees":
                 yield Attack(
-                    "damaged models", f"weights of trees: noise at {start}", (predict,), harm=weights(noise, model)
+                    "damaged models",
+                    f"weights of trees: noise at {start}",
+                    (predict,),
+                    harm=weights(noise, model),
                 )
 
     def trees_cut(header: dict[str, Any], body: bytes, share: float) -> tuple[Any, bytes]:
@@ -485,10 +525,17 @@ def folders(draw: random.Random, base: Path) -> Iterator[Attack]:
 
 def databases(draw: random.Random) -> Iterator[Attack]:
     """Studies whose file was cut, overwritten or edited, and files of other programs."""
-    used = [("show", "model", "--tree"), ("list", "model"), ("export", "model"), ("resume", "model", "--budget", "48")]
+    used = [
+        ("show", "model", "--tree"),
+        ("list", "model"),
+        ("export", "model"),
+        ("resume", "model", "--budget", "48"),
+    ]
 
     def bytes_of(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
-        return lambda place: (place / "model/study.db").write_bytes(change((place / "model/study.db").read_bytes()))
+        return lambda place: (place / "model/study.db").write_bytes(
+            change((place / "model/study.db").read_bytes())
+        )
 
     for share in (0.0, 0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.999):
         for words in used[::3]:
@@ -517,7 +564,22 @@ def databases(draw: random.Random) -> Iterator[Attack]:
         "predictions": ("dtype", "shape", "data"),
         "events": ("kind", "message", "at"),
     }  # fmt: skip
-    values = [None, "", "x", -1, 2**62, "{", "[]", "[1", b"\xff\xfe", "\x1b[31m", 1e308, "null", '{"a": 1}', "[" * 5000]
+    values = [
+        None,
+        "",
+        "x",
+        -1,
+        2**62,
+        "{",
+        "[]",
+        "[1",
+        b"\xff\xfe",
+        "\x1b[31m",
+        1e308,
+        "null",
+        '{"a": 1}',
+        "[" * 5000,
+    ]
     for name, fields in columns.items():
         for column in fields:
             for value in draw.sample(values, 4):
@@ -538,7 +600,11 @@ def databases(draw: random.Random) -> Iterator[Attack]:
 
                 words = used[draw.choice((0, 0, 2, 3))]
                 shown = ascii(value)[:20]
-                yield Attack("damaged studies", f"{words[0]}: {name}.{column} = {shown}", (words,), harm=edit)
+                # One that is found to be edited once it goes on writes down that it failed.
+                yield Attack(
+                    "damaged studies", f"{words[0]}: {name}.{column} = {shown}", (words,), harm=edit,
+                    stays=words[0] == "resume",
+                )  # fmt: skip
     for file in ("other.db", "text.db", "empty.db"):
         for words in (
             ("list", file), ("show", file), ("resume", file), ("export", file), ("delete", file, "x", "--yes"),
@@ -547,10 +613,22 @@ def databases(draw: random.Random) -> Iterator[Attack]:
             must = "answer" if file == "empty.db" and words[0] == "list" else "refuse"
             yield Attack("another program's files", f"{words[0]} {file}", (words,), must=must, reads=True)
     for file in ("other.db", "text.db"):
-        yield Attack("another program's files", f"fit into {file}", ((*FIT, "--storage", file),), must="refuse")
+        yield Attack(
+            "another program's files", f"fit into {file}", ((*FIT, "--storage", file),), must="refuse"
+        )
     yield Attack("another program's files", "fit --out mine", ((*FIT[:-1], "mine"),), must="refuse")
-    yield Attack("another program's files", "resume --out mine", (("resume", "model", "--budget", "48", "--out", "mine"),), must="refuse")
-    yield Attack("another program's files", "predict with mine", (("predict", "mine", "new.csv", "-o", "p.csv"),), must="refuse")
+    yield Attack(
+        "another program's files",
+        "resume --out mine",
+        (("resume", "model", "--budget", "48", "--out", "mine"),),
+        must="refuse",
+    )
+    yield Attack(
+        "another program's files",
+        "predict with mine",
+        (("predict", "mine", "new.csv", "-o", "p.csv"),),
+        must="refuse",
+    )
     for name in ("model.json", "MODEL_CARD.md", "weights.safetensors", "verdict.json", "preprocessing"):
 
         def own(place: Path, name: str = name) -> None:
@@ -558,8 +636,13 @@ def databases(draw: random.Random) -> Iterator[Attack]:
             (place / "new" / name).write_text("of the user")
 
         yield Attack("another program's files", f"fit over {name}", (FIT,), harm=own, must="refuse")
-        elsewhere = lambda place, name=name: ((place / "new").mkdir(), (place / "new" / name).symlink_to("../train.csv"))  # noqa: E731
-        yield Attack("another program's files", f"fit over a link {name}", (FIT,), harm=elsewhere, must="refuse")
+        elsewhere = lambda place, name=name: (
+            (place / "new").mkdir(),
+            (place / "new" / name).symlink_to("../train.csv"),
+        )  # noqa: E731
+        yield Attack(
+            "another program's files", f"fit over a link {name}", (FIT,), harm=elsewhere, must="refuse"
+        )
 
 
 # --------------------------------------------------------------------------------------------- outputs
@@ -608,13 +691,19 @@ def terminals(draw: random.Random) -> Iterator[Attack]:
         for words in (("--help",), ("show", "model", "--tree"), FIT):
             shown = " ".join(f"{key}={value}" for key, value in setting.items())
             yield Attack(
-                "terminals", f"{words[0]} with {shown}", (words,), environment=setting, reads=words[0] != "fit"
+                "terminals",
+                f"{words[0]} with {shown}",
+                (words,),
+                environment=setting,
+                reads=words[0] != "fit",
             )
 
 
 def all_commands(base: Path, seed: int = 27) -> list[Attack]:
     """The whole table; the folder's own files are what some of it is made of."""
     found: list[Attack] = []
-    for number, part in enumerate((options, configurations, names, files, urls, databases, outputs, terminals)):
+    for number, part in enumerate(
+        (options, configurations, names, files, urls, databases, outputs, terminals)
+    ):
         found += part(random.Random(seed + number))
     return [*found, *folders(random.Random(seed - 1), base)]

@@ -63,7 +63,9 @@ def main() -> None:
         code = in_fork(lambda: make_base() or 0, out=base.parent / "out", err=base.parent / "err")
         if code != 0:
             sys.exit((base.parent / "err").read_text())
-        attacks = [each for each in [*all_commands(base), *all_calls()] if chosen.only in f"{each.kind}: {each.name}"]
+        attacks = [
+            each for each in [*all_commands(base), *all_calls()] if chosen.only in f"{each.kind}: {each.name}"
+        ]
         if chosen.sample:
             attacks = sampled(attacks, chosen.sample)
         gc.freeze()

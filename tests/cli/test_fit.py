@@ -575,3 +575,15 @@ def test_a_folder_that_is_removed_while_the_study_runs_stops_it_at_once(tables, 
     assert answer.code == 1
     assert "was moved or removed while the study ran, which stops here" in answer.err
     assert not Path("out/model.json").exists()
+
+
+def test_a_folder_that_cannot_be_made_leaves_none_of_those_above_it(tables, mixtree, base):
+    answer = mixtree("fit", *base, "--out", f"new/{'x' * 300}")
+    assert answer.code == 2 and "cannot make the folder --out new/xxx" in answer.err
+    assert not Path("new").exists()
+
+
+def test_a_link_to_itself_is_no_model_to_start_from(tables, mixtree, base):
+    Path("ring").symlink_to("ring")
+    answer = mixtree("fit", *base, "--out", "new", "--init", "ring")
+    assert answer.code == 2 and "cannot be read: " in answer.err

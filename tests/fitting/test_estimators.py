@@ -424,3 +424,15 @@ def test_validation_rows_that_are_source_rows_are_told_of():
     fitted = MixtureClassifier("linear", budget=20).fit(x, y, X_val=x[:150], y_val=y[:150])
     told = "150 of 150 validation rows also stand in source 'all' (the same features)"
     assert any(each.startswith(told) for each in fitted.verdict_.warnings)
+
+
+@pytest.mark.parametrize(
+    ("kind", "x", "y", "message"),
+    [
+        (MixtureRegressor, [[0.0], [1.0]] * 20, ["yes", "no"] * 20, "labels of a regression are numbers"),
+        (MixtureClassifier, [[0.0], [1.0, 2.0]] * 20, [0, 1] * 20, "X must be a table"),
+    ],
+)
+def test_what_is_no_table_of_numbers_is_refused_in_words(kind, x, y, message):
+    with pytest.raises(DataError, match=message):
+        kind(estimator="linear", budget=4).fit(x, y)

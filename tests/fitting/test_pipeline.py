@@ -535,3 +535,46 @@ def test_a_time_limit_holds_for_a_slow_torch_module(monkeypatch, seconds):
     segment = max(np.diff(seen))
     assert result.reason == "the time limit was reached"
     assert 1 < clock[0] < 4 + segment
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"policy": 5}, "policy must be the name of a policy; got 5"),
+        ({"nu": [1]}, r"nu must be a number, or 'auto'; got \[1\]"),
+        ({"rho": "x"}, "rho must be a number; got 'x'"),
+        ({"max_passes": "x"}, "max_passes must be a number"),
+        ({"width": "x"}, "width must be a whole number"),
+        ({"maximum": 5}, "maximum must be a dictionary of weights by source"),
+        ({"minimum": {"a": "x"}}, "minimum weight of 'a' must lie between 0 and 1; got 'x'"),
+        ({"class_weight": 5}, "class_weight is 'balanced' or a factor per class; got 5"),
+        ({"classes": 2**40}, "classes is a whole number from 0 to 1,000,000"),
+        ({"classes": "x"}, "classes is a whole number"),
+        ({"workers": "x"}, "workers must be a whole number of at least 1; got 'x'"),
+        ({"listeners": [5]}, "listeners are a list of functions"),
+        ({"storage": 5}, "storage is a file's name, a URL or a Storage; got 5"),
+    ],
+)
+def test_an_option_of_another_kind_is_refused_in_words(options, message):
+    rng = np.random.default_rng(0)
+    rows = [(rng.normal(size=(40, 3)), rng.integers(0, 2, 40)) for _ in range(3)]
+    quick = {"model": "linear", "budget": 4, "steps": 2, "reference": "none"}
+    with pytest.raises(InputError, match=message):
+        fit({"a": rows[0], "b": rows[1]}, rows[2], **{**quick, **options})
+
+
+@pytest.mark.parametrize(
+    "rows", [[["a", "b", "c"]], [[1.0], [1.0, 2.0]], [[2**2000] * 3], [[object()] * 3], None]
+)
+def test_what_is_no_table_of_numbers_is_not_predicted(rows):
+    rng = np.random.default_rng(0)
+    known = [(rng.normal(size=(40, 3)), rng.integers(0, 2, 40)) for _ in range(2)]
+    result = fit({"a": known[0]}, known[1], model="linear", budget=4, steps=2, reference="none")
+    with pytest.raises(InputError, match="these rows are no table of numbers|rows of shape"):
+        result.predict(rows)
+
+
+def test_spans_of_time_are_no_features():
+    x = np.full((40, 3), np.timedelta64(5, "s"))
+    with pytest.raises(DataError, match="features must be numbers, not timedelta64"):
+        fit({"a": (x, np.arange(40) % 2)}, (x, np.arange(40) % 2), model="linear", budget=4)

@@ -248,7 +248,7 @@ def _check_rows(part: Rows, where: str, *, shape: tuple[int, ...], classes: int)
     for given, what in zip((part.x, part.y, part.weight), _PARTS, strict=True):
         refuse_lossy(given, f"{where}: {what}")
     values = part.x.data if hasattr(part.x, "tocsr") else part.x
-    if not np.issubdtype(values.dtype, np.number):
+    if values.dtype.kind not in "iuf":  # to numpy spans of time are numbers too
         raise DataError(
             f"{where}: features must be numbers, not {values.dtype}; encode text columns first, "
             "or fit a table (mixtree fit, MixtureClassifier), which does it"

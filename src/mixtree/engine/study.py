@@ -129,6 +129,8 @@ def run(
     again, where the trainer's are not the same: without those held out, with folds of them or with weights.
     """
     _check(search, trainer, workers=workers, keep=keep, time_limit=time_limit, max_failures=max_failures)
+    if not isinstance(listeners, Sequence) or not all(map(callable, listeners)):
+        raise InputError(f"listeners are a list of functions that take an event; got {listeners!r}")
     if storage is not None or not isinstance(study, str) or not study:
         check_name(study)
     check_unused(search)
@@ -289,8 +291,12 @@ def opened(storage: Storage | str | FilePath | None, *, kept: bool = False) -> I
         # Closed again: a file that nobody has open is whole, without a journal beside it.
         with closing(open_storage(storage)) as place:
             yield place
+    elif storage is None:
+        yield _Kept() if kept else ScratchStorage()
+    elif isinstance(storage, Storage):
+        yield storage
     else:
-        yield (_Kept() if kept else ScratchStorage()) if storage is None else storage
+        raise InputError(f"storage is a file's name, a URL or a Storage; got {storage!r}")
 
 
 def seconds_left(time_limit: float | None, since: float) -> float | None:
@@ -313,8 +319,8 @@ def _check(
         if not isinstance(part, kind):
             methods = [method for method in vars(kind) if not method.startswith("_")]
             raise InputError(f"{type(part).__name__} is not a {kind.__name__}: it needs {', '.join(methods)}")
-    if workers < 1:
-        raise InputError(f"workers must be at least 1; got {workers}")
+    if not isinstance(workers, int | np.integer) or workers < 1:
+        raise InputError(f"workers must be a whole number of at least 1; got {workers!r}")
     if workers > 1:
         from mixtree.engine.executors.processes import leave_if_unguarded
 

@@ -467,7 +467,10 @@ class MixtureRegressor(RegressorMixin, _MixtureEstimator):  # type: ignore[misc]
         return self._encode(y)
 
     def _encode(self, y: NDArray[Any]) -> NDArray[Any]:
-        return np.asarray(y, dtype=np.float64)
+        try:
+            return np.asarray(y, dtype=np.float64)
+        except (ValueError, TypeError) as error:
+            raise DataError(f"the labels of a regression are numbers: {error}") from error
 
 
 _SOURCE_ROWS = (
@@ -518,7 +521,10 @@ def _finite(X: Any) -> bool | str:
 def _refuse_text(X: Any) -> None:
     if hasattr(X, "tocsr") or hasattr(X, "columns"):
         return
-    array = np.asarray(X)
+    try:
+        array = np.asarray(X)
+    except ValueError as error:
+        raise DataError(f"X must be a table (rows × columns): {error}") from error
     if array.dtype.kind not in "SU":
         return
     try:

@@ -112,6 +112,8 @@ def has_model(folder: FilePath) -> bool:
 
 def load_model(folder: str | FilePath) -> SavedModel:
     """Read a model folder back; nothing in it is executed or unpickled."""
+    if not isinstance(folder, str | FilePath):
+        raise InputError(f"a model folder is given by its name; got {folder!r}")
     folder = FilePath(folder)
     about = read_about(folder)
     try:
