@@ -240,8 +240,10 @@ def _calls(draw: random.Random) -> Iterator[Attack]:
             shown = ascii(value)[:30] if type(value) is not object and not callable(value) else "an object"
             yield attack(f"estimator, {option}={shown}", partial(estimated, **{option: value}))
     results: dict[str, Any] = {
-        "None": None, "text": "x", "a number": 5, "an empty list": [], "too many": [0.0] * 99, "an error": own,
-        "a generator": lambda: (each for each in ()), "half a character": "\udcff", "an object": object, "nan": float("nan"),
+        "None": None, "text": "x", "a number": 5, "an empty list": [], "too many": [0.0] * 99,
+        "an error": own,
+        "a generator": lambda: (each for each in ()), "half a character": "\udcff", "an object": object,
+        "nan": float("nan"),
     }  # fmt: skip
     for method in ("train", "evaluate", "save", "load"):
         for name, result in results.items():

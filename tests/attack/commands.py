@@ -129,7 +129,8 @@ def options(draw: random.Random) -> Iterator[Attack]:
         (), ("",), ("none-such",), ("--none-such",), ("fit",), ("fit", "--"), ("fit", "-x"), ("--", "fit"),
         ("fit", "train.csv", "train.csv"), ("show",), ("copy", "model", "fit"), ("delete", "model", "none"),
         ("delete", "model", "fit"), ("show", "model", "\udcff"), ("copy", "model", "fit", ""),
-        ("copy", "model", "fit", "x" * 101), ("copy", "model", "fit", "\udcff"), ("copy", "model", "fit", "fit"),
+        ("copy", "model", "fit", "x" * 101), ("copy", "model", "fit", "\udcff"),
+        ("copy", "model", "fit", "fit"),
         ("show", ""), ("show", "\udcff"), ("list", "x" * 5000), ("show", "model", "x" * 5000),
         ("predict", "model", "new.csv"), ("predict", "model", "none.csv", "-o", "p.csv"),
         ("resume", "model", "--budget", "1"), ("resume", "model", "--workers", "-1"),
@@ -411,7 +412,8 @@ def folders(draw: random.Random, base: Path) -> Iterator[Attack]:
         for name, change in draw.sample(found, min(most, len(found))):
             yield Attack("damaged models", f"{Path(file).name} {name}", used, harm=spoil(file, change))
         texts = {
-            "empty": b"", "no JSON": b"{", "a list": b"[]", "null": b"null", "a number": b"1e999", "NaN": b"NaN",
+            "empty": b"", "no JSON": b"{", "a list": b"[]", "null": b"null", "a number": b"1e999",
+            "NaN": b"NaN",
             "nested 100,000 deep": b"[" * 100_000, "not UTF-8": b'{"a": "\xff"}', "a text": b'"x"',
             "half a character": b'{"format": 1, "model": "\\udcff"}', "a BOM": b"\xef\xbb\xbf{}",
             "an endless number": b'{"format": ' + b"9" * 10_000 + b"}",
@@ -607,7 +609,8 @@ def databases(draw: random.Random) -> Iterator[Attack]:
                 )  # fmt: skip
     for file in ("other.db", "text.db", "empty.db"):
         for words in (
-            ("list", file), ("show", file), ("resume", file), ("export", file), ("delete", file, "x", "--yes"),
+            ("list", file), ("show", file), ("resume", file), ("export", file),
+            ("delete", file, "x", "--yes"),
             ("copy", file, "x", "y"), (*FIT, "--storage", file, "--label", "none"),
         ):  # fmt: skip
             must = "answer" if file == "empty.db" and words[0] == "list" else "refuse"
@@ -636,13 +639,12 @@ def databases(draw: random.Random) -> Iterator[Attack]:
             (place / "new" / name).write_text("of the user")
 
         yield Attack("another program's files", f"fit over {name}", (FIT,), harm=own, must="refuse")
-        elsewhere = lambda place, name=name: (
-            (place / "new").mkdir(),
-            (place / "new" / name).symlink_to("../train.csv"),
-        )  # noqa: E731
-        yield Attack(
-            "another program's files", f"fit over a link {name}", (FIT,), harm=elsewhere, must="refuse"
-        )
+
+        def linked(place: Path, name: str = name) -> None:
+            (place / "new").mkdir()
+            (place / "new" / name).symlink_to("../train.csv")
+
+        yield Attack("another program's files", f"fit over a link {name}", (FIT,), harm=linked, must="refuse")
 
 
 # --------------------------------------------------------------------------------------------- outputs
@@ -654,7 +656,8 @@ def outputs(draw: random.Random) -> Iterator[Attack]:
         "model/study.db", "model/model.json", "model/weights.safetensors", "model/MODEL_CARD.md", "model",
         "model/preprocessing", "model/preprocessing/preprocessing.json", "none/x.csv", "", ".", "..", "/",
         "/dev/full", "new.csv", "model/study.db-wal", "model/study.db-shm", "trees/weights.safetensors",
-        "model/study.db.checkpoints/fit/x.csv", "\udcff/x.csv", "x" * 300 + ".csv", "link.csv", "model/./study.db",
+        "model/study.db.checkpoints/fit/x.csv", "\udcff/x.csv", "x" * 300 + ".csv", "link.csv",
+        "model/./study.db",
         "other.db/x.csv", "/proc/x.csv", "model/../model/model.json",
     ]  # fmt: skip
 
@@ -675,7 +678,8 @@ def terminals(draw: random.Random) -> Iterator[Attack]:
     """Terminals that are narrow, odd, full, or know few letters."""
     said = [
         ("--help",), ("fit", "--help"), ("show", "model", "--tree", "--verbose"), ("list", "model"), FIT,
-        ("plan", *ROWS), ("fit", "none-such-名.csv", "--label", "é", "--out", "ñ"), ("theory",), ("show", "model", "--json"),
+        ("plan", *ROWS), ("fit", "none-such-名.csv", "--label", "é", "--out", "ñ"), ("theory",),
+        ("show", "model", "--json"),
     ]  # fmt: skip
     for encoding in ("ascii", "cp1252", "latin-1", "utf-16", "cp437", "koi8-r"):
         for words in said:
@@ -684,8 +688,9 @@ def terminals(draw: random.Random) -> Iterator[Attack]:
                 reads=words[0] not in ("fit",), must="answer",
             )  # fmt: skip
     settings = [
-        {"COLUMNS": "1"}, {"COLUMNS": "0"}, {"COLUMNS": "-5"}, {"COLUMNS": "x"}, {"COLUMNS": "100000"}, {"TERM": "dumb"},
-        {"TERM": ""}, {"NO_COLOR": "1"}, {"LINES": "0"}, {"LC_ALL": "none"}, {"TZ": "none"}, {"HOME": "/none"}, {"TMPDIR": "/none"},
+        {"COLUMNS": "1"}, {"COLUMNS": "0"}, {"COLUMNS": "-5"}, {"COLUMNS": "x"},
+        {"COLUMNS": "100000"}, {"TERM": "dumb"}, {"TERM": ""}, {"NO_COLOR": "1"}, {"LINES": "0"}, {"LC_ALL": "none"}, {"TZ": "none"},
+        {"HOME": "/none"}, {"TMPDIR": "/none"},
     ]  # fmt: skip
     for setting in settings:
         for words in (("--help",), ("show", "model", "--tree"), FIT):

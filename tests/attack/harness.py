@@ -1,6 +1,6 @@
 """Runs attacks: each in a fork of its own, in a fresh copy of one folder, and judges what is left.
 
-Everything is imported once, in the parent, which never computes with polars: its threads do not survive a fork.
+Everything is imported once, in the parent, which never computes with polars: its threads survive no fork.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def files_of(folder: Path) -> dict[str, str]:
     found = {}
     for file in sorted(folder.rglob("*")):
         if file.is_symlink():
-            content = f"link to {os.readlink(file)}"
+            content = f"link to {file.readlink()}"
         elif file.is_file():
             content = sha256(file.read_bytes()).hexdigest()
         else:
@@ -76,7 +76,7 @@ def files_of(folder: Path) -> dict[str, str]:
 
 
 def in_fork(work: Callable[[], int], *, out: Path, err: Path, encoding: str = "utf-8") -> int | None:
-    """Do work in a fork with these files as its output; the exit code, as subprocess gives it, or None for late."""
+    """Work in a fork that writes to these files; its exit code, as subprocess gives it, None if it is late."""
     child = os.fork()
     if child == 0:
         code = 99

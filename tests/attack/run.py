@@ -19,10 +19,13 @@ from pathlib import Path
 
 os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
 
+# What the commands import; polars is not used before a fork, which its threads would not survive.
 import lightgbm  # noqa: F401
 import sklearn.linear_model  # noqa: F401
+from calls import all_calls
+from commands import all_commands, make_base
+from harness import Attack, in_fork, run
 
-# What the commands import; polars is not used before a fork, which its threads would not survive.
 import mixtree._native.mlp_native
 import mixtree.data.drift
 import mixtree.data.tables
@@ -36,9 +39,6 @@ import mixtree.policies.auto
 import mixtree.storage.sql
 import mixtree.trainers.boosting
 import mixtree.verdict.judge  # noqa: F401
-from calls import all_calls
-from commands import all_commands, make_base
-from harness import Attack, in_fork, run
 
 
 def sampled(attacks: Sequence[Attack], count: int, seed: int = 1) -> list[Attack]:

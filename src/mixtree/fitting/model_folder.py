@@ -124,7 +124,7 @@ def load_model(folder: str | FilePath) -> SavedModel:
         raise
     if lost := [name for name, array in arrays.items() if array.dtype.kind == "f" and np.isnan(array).any()]:
         raise InputError(
-            f"{folder / WEIGHTS} holds NaN in {', '.join(map(repr, lost))}, with which nothing can be predicted: "
+            f"{folder / WEIGHTS} holds NaN in {', '.join(map(repr, lost))} and can predict nothing: "
             "take the folder from a copy, or fit again"
         )
     model = about["model"]

@@ -557,6 +557,6 @@ def _bounds(given: Mapping[str, Any], sources: Sources, name: str, default: floa
         sources.index(source)
     values = [given.get(source, default) for source in sources.names]
     for source, value in zip(sources.names, values, strict=True):
-        if not (isinstance(value, Real) and 0 <= value <= 1):
+        if not (isinstance(value, int | float | np.number) and 0 <= value <= 1):
             raise InputError(f"the {name} weight of {source!r} must lie between 0 and 1; got {value!r}")
     return [float(value) for value in values]
