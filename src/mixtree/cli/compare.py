@@ -101,8 +101,8 @@ def compare(tables: list[Path], values: Values) -> None:
         if name in values:
             raise InputError(why)
     repeats, seed = values.get("repeats", 3), values.get("seed", 0)
-    if repeats < 1:
-        raise InputError(f"--repeats must be at least 1; got {repeats}")
+    if not 1 <= repeats <= 1000:
+        raise InputError(f"--repeats must be 1 to 1,000; got {repeats}")
     out, limit = values.get("out"), seconds(values.get("time_limit"))
     if out is not None and out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file: name a folder")
