@@ -101,12 +101,18 @@ class Search(Protocol):
         """The node to return if the search ended now."""
 
 
+MOST_STEPS = 10**12
+"""Of a budget: at a millionth of a second a step they would take eleven days."""
+
+
 def check_budget(budget: int) -> int:
     """A budget as a number of SGD steps, or an error that says why it is none."""
     if isinstance(budget, bool) or not isinstance(budget, int | np.integer):
         raise InputError(f"the budget must be a whole number of SGD steps; got {budget!r}")
     if budget < 1:
         raise InputError(f"the budget must be at least 1 SGD step; got {budget}")
+    if budget > MOST_STEPS:
+        raise InputError(f"the budget must be at most {MOST_STEPS:,} SGD steps; got {budget}")
     return int(budget)
 
 

@@ -688,8 +688,8 @@ def terminals(draw: random.Random) -> Iterator[Attack]:
                 reads=words[0] not in ("fit",), must="answer",
             )  # fmt: skip
     settings = [
-        {"COLUMNS": "1"}, {"COLUMNS": "0"}, {"COLUMNS": "-5"}, {"COLUMNS": "x"},
-        {"COLUMNS": "100000"}, {"TERM": "dumb"}, {"TERM": ""}, {"NO_COLOR": "1"}, {"LINES": "0"}, {"LC_ALL": "none"}, {"TZ": "none"},
+        {"COLUMNS": "1"}, {"COLUMNS": "0"}, {"COLUMNS": "-5"}, {"COLUMNS": "x"}, {"COLUMNS": "100000"},
+        {"TERM": "dumb"}, {"TERM": ""}, {"NO_COLOR": "1"}, {"LINES": "0"}, {"LC_ALL": "none"}, {"TZ": "none"},
         {"HOME": "/none"}, {"TMPDIR": "/none"},
     ]  # fmt: skip
     for setting in settings:

@@ -76,7 +76,7 @@ def files_of(folder: Path) -> dict[str, str]:
 
 
 def in_fork(work: Callable[[], int], *, out: Path, err: Path, encoding: str = "utf-8") -> int | None:
-    """Work in a fork that writes to these files; its exit code, as subprocess gives it, None if it is late."""
+    """Work in a fork that writes to these files; its exit code as subprocess gives it, None if late."""
     child = os.fork()
     if child == 0:
         code = 99

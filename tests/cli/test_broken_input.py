@@ -369,7 +369,7 @@ REFUSED = [
          command=["export", "out", "--format", "xml"]),
     Case("export: an ONNX model without a file", r"say where it shall go \(-o model\.onnx\)",
          command=["export", "out", "--format", "onnx"]),
-    Case("compare: no repeats", r"--repeats must be at least 1; got 0",
+    Case("compare: no repeats", r"--repeats must be 1 to 1,000; got 0",
          command=["compare", *without("--study")[1:-2], "--repeats", "0"]),
     Case("compare: an unknown algorithm", r"unknown algorithm 'best'",
          command=["compare", *without("--study")[1:-2], "--algorithms", "best"]),

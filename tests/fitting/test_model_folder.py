@@ -106,10 +106,10 @@ def test_the_verdict_is_a_file_and_a_section(folder):
     assert json.loads((place / "verdict.json").read_text()) == verdict
     card = (place / "MODEL_CARD.md").read_text(encoding="utf-8")
     for words in (
-        "## Verdict\n- Not distinguishable from a|b.\n- Expect auroc 0.8.\n- Next: use the model.\n"
+        "## Verdict\n- Not distinguishable from a\\|b.\n- Expect auroc 0.8.\n- Next: use the model.\n"
         "- **Warning:** few rows\n",
         "| a\\|b | +0.0100 | −0.1000 … +0.2000 | – |",
-        "\n- a note\n- steps trained for this verdict, outside the budget: a|b 40",
+        "\n- a note\n- steps trained for this verdict, outside the budget: a\\|b 40",
         "No mixture is better by more than 0.1.",
     ):
         assert words in card

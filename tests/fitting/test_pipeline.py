@@ -151,6 +151,9 @@ def test_samples_are_counted_in_batches(sources):
             "so few passes over the sources' rows are 1 steps, and the budget is .* lower the budget",
         ),
         ({"policy": "auto", "nu": 0.5, "width": 2}, "policy 'auto' knows no nu and width"),
+        ({"budget": 2**70}, "reads more than 100,000,000,000 rows"),
+        ({"batch_size": 10**9}, "the batch size must be at most 65,536; got 1000000000: the sources have"),
+        ({"batch_size": 2**70, "model": "lightgbm"}, "the batch size must be at most 65,536"),
     ],
 )
 def test_what_cannot_work_is_refused_before_training(sources, options, message):

@@ -666,7 +666,9 @@ def test_a_read_only_file_is_told(storage: SqlStorage) -> None:
     assert storage.load("mine").budget == 100
 
 
-@pytest.mark.parametrize("name", ["what?.db", "50%20 off.db", "a#b.db", "ünï çödé.db", "a&b=c?mode=ro.db"])
+@pytest.mark.parametrize(
+    "name", ["what?.db", "50%20 off.db", "a#b.db", "ünï çödé.db", "a&b=c?mode=ro.db", "\udcff.db"]
+)
 def test_a_file_s_name_is_taken_as_it_is(tmp_path: Path, name: str) -> None:
     with closing(SqlStorage(tmp_path / name)) as storage:
         storage.create(RECORD)

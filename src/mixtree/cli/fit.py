@@ -147,11 +147,10 @@ def _fit_data(
     resuming: bool,
     allow_changed_data: bool,
 ) -> None:
-    from rich.console import Console
-
     from mixtree.engine.study import run, seconds_left
     from mixtree.fitting.pipeline import metric_of, prepare
     from mixtree.listeners.progress import StudyProgress
+    from mixtree.listeners.terminal import Terminal
     from mixtree.storage.sql import open_storage
     from mixtree.verdict.judge import judged
     from mixtree.verdict.references import TimeLimit
@@ -161,7 +160,7 @@ def _fit_data(
     data, options, scale = scaled(data, given, scale_of(values))
     data = testable(data, metric_of(options, classes))
     prepared = prepare(data.problem_sources, options, test=data.test)
-    console = Console(stderr=True, emoji=False)
+    console = Terminal(stderr=True)
     print_plan(console, data, prepared)
     if place is None:
         if values.get("json"):

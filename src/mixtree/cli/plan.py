@@ -86,11 +86,10 @@ def _from_numbers(values: Values) -> _Question:
 def _from_tables(tables: list[Path], values: Values) -> _Question:
     from dataclasses import replace
 
-    from rich.console import Console
-
     from mixtree.cli.reports import print_warnings
     from mixtree.data.tables import load_tables
     from mixtree.fitting.pipeline import choose, make_setting
+    from mixtree.listeners.terminal import Terminal
     from mixtree.planning.budget import budget_for, theory_demand
     from mixtree.planning.timing import measure
     from mixtree.trainers.registry import ModelOptions, make_trainer
@@ -100,7 +99,7 @@ def _from_tables(tables: list[Path], values: Values) -> _Question:
         raise InputError(f"the commit share must be at least 0 and below 1; got {commit}")
     options = fit_options({name: value for name, value in values.items() if name in (*_SHARED, "metric")})
     data = load_tables(table_spec(tables, values), seed=options.seed)
-    errors, sources = Console(stderr=True, emoji=False), data.problem_sources
+    errors, sources = Terminal(stderr=True), data.problem_sources
     print_warnings(errors, data.warnings)
     # With a time the budget is what is asked for, so nothing can be checked against it yet.
     chosen = choose(options if limit is None else replace(options, budget=None, steps=None), sources)
@@ -133,11 +132,12 @@ def _from_tables(tables: list[Path], values: Values) -> _Question:
 
 
 def _print(found: Plan) -> None:
-    from rich.console import Console
     from rich.table import Table
 
+    from mixtree.listeners.terminal import Terminal
+
     # What is piped into a file is not cut at 80 characters.
-    console = Console(emoji=False) if sys.stdout.isatty() else Console(width=120)
+    console = Terminal() if sys.stdout.isatty() else Terminal(width=120)
     count = "1 source" if found.sources == 1 else f"{found.sources} sources"
     lines = [f"{found.budget} steps on {count}, commit share {found.commit:g}"]
     if found.pace is not None:

@@ -85,11 +85,11 @@ def pick(storage: SqlStorage, name: str | None) -> StudyRecord:
 
 def list_studies(url: Where, as_json: Json = False) -> None:
     """List the studies of a file or database."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     from mixtree.cli.reports import four_digits
+    from mixtree.listeners.terminal import Terminal
 
     with closing(open_existing(url)) as storage:
         rows = [summary(storage, study) for study in storage.studies()]
@@ -109,7 +109,7 @@ def list_studies(url: Where, as_json: Json = False) -> None:
             four_digits(row["value"]),
             row["updated"],
         )
-    Console(emoji=False).print(table)
+    Terminal().print(table)
 
 
 def show(
@@ -124,7 +124,6 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show what a study found, where its steps went, and what happened on the way."""
-    from rich.console import Console
     from rich.markup import escape
 
     from mixtree.cli.reports import (
@@ -136,6 +135,7 @@ def show(
         print_warnings,
     )
     from mixtree.engine.study import VERDICT, named, stored_verdict
+    from mixtree.listeners.terminal import Terminal
     from mixtree.planning.certificate import certificate_of
 
     with closing(open_existing(url)) as storage:
@@ -163,10 +163,10 @@ def show(
             ]
         typer.echo(json.dumps(about))
         return
-    console, verdict = Console(emoji=False), about["verdict"]
+    console, verdict = Terminal(), about["verdict"]
     if verdict is not None:
         print_answer(console, verdict)
-    print_warnings(Console(stderr=True, emoji=False), [about["at_odds"]] if about["at_odds"] else [])
+    print_warnings(Terminal(stderr=True), [about["at_odds"]] if about["at_odds"] else [])
     console.print(
         f"[bold]{escape(record.name)}[/bold]: {record.status}, chosen by rule '{record.rule or 'none yet'}'"
     )

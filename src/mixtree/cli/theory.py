@@ -118,25 +118,25 @@ def _from_numbers(values: Values) -> Constants:
 
 
 def _from_tables(tables: list[Path], values: Values) -> dict[str, Constants]:
-    from rich.console import Console
-
     from mixtree.cli.reports import print_warnings
     from mixtree.data.tables import load_tables
+    from mixtree.listeners.terminal import Terminal
     from mixtree.planning.budget import theory_constants
 
     seed = values.get("seed", 0)
     data = load_tables(table_spec(tables, values), seed=seed)
-    print_warnings(Console(stderr=True, emoji=False), data.warnings)
+    print_warnings(Terminal(stderr=True), data.warnings)
     found = theory_constants(data.problem_sources, l2=values.get("l2", 0.01), seed=seed)
     return {"optimistic": found.optimistic, "sound": found.sound}
 
 
 def _print(answers: dict[str, Calculation]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
+    from mixtree.listeners.terminal import Terminal
+
     # What is piped into a file is not cut at 80 characters.
-    console = Console(emoji=False) if sys.stdout.isatty() else Console(width=120, emoji=False)
+    console = Terminal() if sys.stdout.isatty() else Terminal(width=120)
 
     def say(line: str, **style: Any) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True, **style)

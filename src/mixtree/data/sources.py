@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 
 from mixtree.data.arrays import refuse_huge, refuse_lossy
 from mixtree.errors import DataError
+from mixtree.places import is_text
 from mixtree.simplex import Mixture
 
 TARGET = "target"
@@ -193,6 +194,8 @@ def _check(sources: Sources) -> None:
     for name in sources.names:
         if not isinstance(name, str) or not name:
             raise DataError(f"a source's name is a text; got {name!r}: write {str(name)!r}, say")
+        if not is_text(name):
+            raise DataError(f"a source's name must be text that UTF-8 can hold; got {name!r}: rename it")
         if name == TARGET:
             raise DataError(
                 f"a source cannot be called {TARGET!r}, which is what the target's own rows are called in a "
@@ -234,6 +237,8 @@ def _check_table(part: Rows, where: str) -> None:
 def _check_rows(part: Rows, where: str, *, shape: tuple[int, ...], classes: int) -> None:
     _check_table(part, where)
     width = shape[0]
+    if not all(shape):
+        raise DataError(f"{where} has rows of shape {shape}: there are no features to learn from")
     if len(part) == 0:
         raise DataError(f"{where} has no rows: leave it out or give it some")
     if part.y.shape != (len(part),):

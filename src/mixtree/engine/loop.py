@@ -470,7 +470,7 @@ class Loop(Generic[State]):
         self.storage.add_event(self.record.name, kind, said(message))
 
     def _warn(self, message: str) -> None:
-        logger.warning("%s: %s", self.record.name, message)
+        logger.warning("%s: %s", said(self.record.name), said(message))
         self.warnings.append(message)
         self._note("warning", message)
         self._emit(Warned(self.record.name, message))

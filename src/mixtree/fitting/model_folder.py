@@ -23,6 +23,7 @@ from mixtree.data.labelscale import LabelScale
 from mixtree.data.preprocessing import FILE, Preprocessor
 from mixtree.data.sources import TARGET, Sources
 from mixtree.errors import InputError, StorageError
+from mixtree.places import in_markdown, said
 from mixtree.trainers.registry import ModelOptions, make_trainer
 from mixtree.verdict.sentences import difference_heading, table_row, three_lines
 
@@ -231,14 +232,16 @@ def versions() -> dict[str, str]:
 
 def model_card(about: Mapping[str, Any]) -> str:
     """A page about the model for people."""
-    weights = "\n".join(f"| {_cell(name)} | {weight:.3f} |" for name, weight in about["mixture"].items())
+    weights = "\n".join(
+        f"| {in_markdown(name)} | {weight:.3f} |" for name, weight in about["mixture"].items()
+    )
     spent = ", ".join(f"{phase} {steps}" for phase, steps in about["spent"].items())
     task = "regression" if about["classes"] is None else "classification"
     lines = [
-        f"# {about['label']}: a model for a target unlike its sources",
+        f"# {in_markdown(about['label'])}: a model for a target unlike its sources",
         "",
-        f"Predicts `{about['label']}` ({task}) with "
-        f"the model family `{about['model']['name']}`, trained by `{about['policy']}` "
+        f"Predicts {_code(about['label'])} ({task}) with "
+        f"the model family {_code(about['model']['name'])}, trained by {_code(about['policy'])} "
         f"(mixtree {about['versions']['mixtree']}).",
         *_answer(about),
         "",
@@ -247,19 +250,19 @@ def model_card(about: Mapping[str, Any]) -> str:
         "| --- | --- |",
         weights,
         "",
-        *(f"- {note}" for note in about.get("decided", ())),
+        *(f"- {in_markdown(note)}" for note in about.get("decided", ())),
         "",
         "## How good it is",
         *(_verdict_lines(about) if about["verdict"] else _scores(about)),
     ]
     if about.get("certificate"):
-        lines += ["", "## How much better another mixture could be", about["certificate"]]
+        lines += ["", "## How much better another mixture could be", in_markdown(about["certificate"])]
     lines += [
         "",
         "## How it was made",
         f"- Budget {about['budget']} steps of {about['model']['batch_size']} rows; spent: {spent}.",
         *_epoch_line(about),
-        f"- Training rows per source: {', '.join(f'{k} {v}' for k, v in about['rows']['sources'].items())}.",
+        f"- Training rows per source: {_counts(about['rows']['sources'])}.",
         f"- Seed {about['seed']}; data fingerprint `{about['data']}`.",
         "",
         "## Use",
@@ -276,7 +279,7 @@ def _scores(about: Mapping[str, Any]) -> list[str]:
     worth = "These rows chose the mixture, so this number is optimistic."
     if about["mixture"].get(TARGET) or about.get("trained_on_target"):
         worth = "The model was also trained on these rows, so this number says nothing."
-    metric, rows = about["metric"], about["rows"]
+    metric, rows = in_markdown(about["metric"]), about["rows"]
     lines = [f"- {metric} on {rows['validation']} validation rows: {_number(about['val_score'])}. {worth}"]
     if about["test_score"] is not None:
         lines.append(f"- {metric} on {rows['test']} test rows: {_number(about['test_score'])}.")
@@ -287,8 +290,8 @@ def _answer(about: Mapping[str, Any]) -> list[str]:
     verdict = about["verdict"]
     if not verdict:
         return []
-    warnings = (f"- **Warning:** {' '.join(each.split())}" for each in verdict["warnings"])
-    return ["", "## Verdict", *(f"- {line}" for line in three_lines(verdict)), *warnings]
+    warnings = (f"- **Warning:** {in_markdown(each)}" for each in verdict["warnings"])
+    return ["", "## Verdict", *(f"- {in_markdown(line)}" for line in three_lines(verdict)), *warnings]
 
 
 def _verdict_lines(about: Mapping[str, Any]) -> list[str]:
@@ -296,19 +299,27 @@ def _verdict_lines(about: Mapping[str, Any]) -> list[str]:
     verdict, lines = about["verdict"], list[str]()
     if verdict["against"]:
         lines += [
-            f"| {about['metric']} against | {difference_heading(verdict)} | 95 % interval | p |",
+            f"| {in_markdown(about['metric'])} against | {difference_heading(verdict)} | 95 % interval | p |",
             "| --- " * 4 + "|",
-            *(f"| {' | '.join([_cell(each['name']), *table_row(each)])} |" for each in verdict["against"]),
+            *(
+                f"| {' | '.join(map(in_markdown, [each['name'], *table_row(each)]))} |"
+                for each in verdict["against"]
+            ),
             "",
         ]
     notes = list(verdict["notes"])
     spent = ", ".join(f"{name} {steps}" for name, steps in verdict["reference_spent"].items())
     notes += [f"steps trained for this verdict, outside the budget: {spent}"] if spent else []
-    return [*lines, *(f"- {' '.join(each.split())}" for each in notes)]
+    return [*lines, *(f"- {in_markdown(each)}" for each in notes)]
 
 
-def _cell(name: str) -> str:
-    return " ".join(name.split()).replace("|", "\\|")
+def _code(name: str) -> str:
+    """A name as code, where nothing but the mark that ends it is markup."""
+    return f"`{' '.join(said(name).split()).replace('`', chr(39))}`"
+
+
+def _counts(rows: Mapping[str, int]) -> str:
+    return in_markdown(", ".join(f"{name} {count}" for name, count in rows.items()))
 
 
 def _number(value: float | None) -> str:
@@ -318,5 +329,5 @@ def _number(value: float | None) -> str:
 def _epoch_line(about: Mapping[str, Any]) -> list[str]:
     if not about.get("epochs"):
         return []
-    times = ", ".join(f"{name} {count:.2f}" for name, count in about["epochs"].items())
+    times = in_markdown(", ".join(f"{name} {count:.2f}" for name, count in about["epochs"].items()))
     return [f"- Times the model read each source's rows: {times}."]

@@ -40,6 +40,8 @@ TREE_OPTIONS = (
     "steps", "nu", "rho", "optimism", "returns", "width", "minimum", "maximum", "stop_early"
 )  # fmt: skip
 """Options that only a tree search knows."""
+_LARGE_BATCH, _MOST_READ = 1 << 16, 10**11
+"""Rows of a batch that need not be so many different ones; rows that a budget may read in all."""
 _FEW_EACH = 4  # rows of a label, on average, below which many labels are hardly classes
 _MOST_GIVEN = 1_000_000  # classes; a model has weights for each
 _KEPT = 2e7  # predictions of all nodes together that are kept for the verdict: some 160 MB
@@ -136,6 +138,11 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
     check_seed(options.seed)
     rows, notes, warnings = int(sources.sizes.sum()), [], tuple[str, ...]()
     batch_size = options.batch_size or int(min(50, max(1, rows // 10)))
+    if batch_size > max(rows, _LARGE_BATCH):
+        raise InputError(
+            f"the batch size must be at most {max(rows, _LARGE_BATCH):,}; got {batch_size}: the sources have "
+            f"{rows:,} rows in all"
+        )
     per = batch_size if options.unit == "samples" else 1
     budget = options.budget and math.ceil(options.budget / per)
     if not budget and (trees := usual_budget(options.model)):
@@ -157,6 +164,11 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
         warnings = (
             f"the budget is {passes:,.0f} passes over all {rows:,} rows: more than a model can use; it may "
             "overfit them (--max-passes limits it)",
+        )
+    if budget * batch_size > _MOST_READ:
+        raise InputError(
+            f"a budget of {budget} steps of {batch_size} rows reads more than {_MOST_READ:,} rows: lower the "
+            "budget (--budget) or the batch size (--batch-size)"
         )
     asked = own_trees(options.model)
     if asked and asked != budget:

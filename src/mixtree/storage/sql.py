@@ -427,7 +427,9 @@ def _is_alone(file: FilePath) -> bool:
 def _open_to_read(file: FilePath, *, alone: bool) -> sqlite3.Connection:
     """``alone``: nobody writes to it, so that no journal is needed and none is made."""
     how = "mode=ro&immutable=1" if alone else "mode=ro"
-    return sqlite3.connect(f"file:{quote(str(file.resolve()))}?{how}", uri=True, timeout=_BUSY_SECONDS)
+    return sqlite3.connect(
+        f"file:{quote(os.fsencode(file.resolve()))}?{how}", uri=True, timeout=_BUSY_SECONDS
+    )
 
 
 def _look(file: FilePath, *, alone: bool) -> int | None:
