@@ -11,7 +11,7 @@ import pytest
 
 from mixtree.cli.compare import _REFUSED
 from mixtree.cli.compare import FLAGS as compare_flags
-from mixtree.cli.fit import FLAGS as fit_flags
+from mixtree.cli.options import FIT as fit_flags
 from mixtree.errors import TrainingError
 from mixtree.experiments import comparison
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mixtree.cli import app
-from mixtree.cli.fit import FLAGS
+from mixtree.cli.options import FIT as FLAGS
 from mixtree.cli.options import pairs, seconds, weights, with_config
 from mixtree.cli.reference import options_of, page
 from mixtree.errors import InputError

@@ -160,6 +160,8 @@ PLACE = (
 )
 OUTPUT = (Flag("json", bool, "Print one JSON object on stdout."),)
 VERBOSE = Flag("verbose", bool, "Print all notes, what was decided, and where the steps went.")
+FIT = (*DATA, *FITTING, *JUDGING, *PLACE, *OUTPUT, VERBOSE)
+"""The options of ``mixtree fit``."""
 
 Values = dict[str, Any]
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mixtree.cli import fit as fit_command
 from mixtree.cli.fit import fit_options, table_spec
-from mixtree.cli.options import DATA, FITTING, OUTPUT, Flag, Values, command, seconds, with_config
+from mixtree.cli.options import DATA, FIT, FITTING, OUTPUT, Flag, Values, command, seconds, with_config
 from mixtree.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def add_to(app: typer.Typer) -> None:
 def plan(tables: list[Path], values: Values) -> None:
     """Say what a budget buys: nodes, depth, resolution, time, memory, disk, and what to choose."""
     # A file of options for fit will do, too: what it says beyond this command's options does not matter here.
-    tables, values = with_config(tables, values, (*fit_command.FLAGS, *OWN))
+    tables, values = with_config(tables, values, (*FIT, *OWN))
     if "budget" in values and "time" in values:
         raise InputError("give --budget or --time, not both")
     with_tables = bool(tables) or "source" in values

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mixtree.cli import fit as fit_command
 from mixtree.cli.fit import table_spec
-from mixtree.cli.options import DATA, OUTPUT, Flag, Values, command, with_config
+from mixtree.cli.options import DATA, FIT, OUTPUT, Flag, Values, command, with_config
 from mixtree.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def theory(tables: list[Path], values: Values) -> None:
     The constants are given, or estimated from tables for the linear model, from below and from above.
     """
     # A file of options for fit will do, too: what it says beyond this command's options does not matter here.
-    tables, values = with_config(tables, values, (*fit_command.FLAGS, *OWN))
+    tables, values = with_config(tables, values, (*FIT, *OWN))
     if "budget" not in values:
         raise InputError("say how many steps there are: --budget Λ")
     given = [flag.flag for flag in _CONSTANTS if flag.name in values]

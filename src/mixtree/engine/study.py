@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Iterator, Sequence
@@ -18,8 +17,9 @@ from numpy.typing import NDArray
 from mixtree.data.sources import FOLD, Sources, weight_names
 from mixtree.engine.checks import check_unused
 from mixtree.engine.loop import Limits, Loop, Objective
-from mixtree.errors import CheckpointError, InputError
+from mixtree.errors import CheckpointError, InputError, StorageError
 from mixtree.events import Listener
+from mixtree.plain import COUNT, read
 from mixtree.search import Search, as_node
 from mixtree.simplex import Mixture
 from mixtree.storage.base import Storage, StudyRecord, check_name
@@ -34,6 +34,27 @@ logger = logging.getLogger(__name__)
 
 VERDICT = "verdict"
 """The kind of a study's event that holds its verdict as JSON."""
+
+_MAYBE = (None, float)
+_VERDICT = {
+    "sentence": str,
+    "score": {"value": _MAYBE, "low": _MAYBE, "high": _MAYBE, "rows": COUNT},
+    "against": [{"name": str, "difference": _MAYBE, "low": _MAYBE, "high": _MAYBE, "p": _MAYBE}],
+    "hull": {"p": _MAYBE, "inside": (None, bool)},
+    "mixture": {str: {"weight": _MAYBE, "low": _MAYBE, "high": _MAYBE}},
+    "queries": COUNT,
+    "notes": [str],
+    # Verdicts of earlier versions lack some of these.
+    "reference_spent?": {str: COUNT},
+    "warnings?": [str],
+    "metric?": str,
+    "higher_is_better?": bool,
+    "of?": str,
+    "optimistic?": (None, bool),
+    "comparison?": str,
+    "expectation?": str,
+    "next_step?": str,
+}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -250,7 +271,13 @@ def stored_verdict(storage: Storage, study: str) -> dict[str, Any] | None:
     texts = [each.message for each in storage.events(study) if each.kind == VERDICT]
     if not texts:
         return None
-    found: dict[str, Any] = json.loads(texts[-1])
+    try:
+        found: dict[str, Any] = read(texts[-1], _VERDICT)
+    except ValueError as error:
+        raise StorageError(
+            f"the verdict of study {study!r} was altered or damaged ({error}): take the study from a copy, "
+            "or delete it and fit again"
+        ) from error
     return found
 
 

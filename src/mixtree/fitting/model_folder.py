@@ -22,13 +22,33 @@ from mixtree.data.files import current, settle, write_files
 from mixtree.data.labelscale import LabelScale
 from mixtree.data.preprocessing import FILE, Preprocessor
 from mixtree.data.sources import TARGET, Sources
-from mixtree.errors import InputError, StorageError
+from mixtree.errors import InputError, MissingExtraError, StorageError
 from mixtree.places import in_markdown, said
+from mixtree.plain import ANY_TEXT, AT_LEAST_ONE, read
 from mixtree.trainers.registry import ModelOptions, make_trainer
 from mixtree.verdict.sentences import difference_heading, table_row, three_lines
 
 FORMAT = 1
-_NEEDED = {"format", "model", "sources", "classes", "digests"}
+_ABOUT = {
+    "format": AT_LEAST_ONE,
+    "model": {
+        "name": str,
+        "features": AT_LEAST_ONE,
+        "lr": (None, float),
+        "batch_size": AT_LEAST_ONE,
+    },
+    "sources": [str],
+    "classes": (None, [str], [int], [float], [bool]),
+    "digests": {str: str},
+    "label?": str,
+    "label_scale?": [float],
+    "study?": (None, str),
+    "storage?": (None, ANY_TEXT),
+    "data?": str,
+    "metric?": str,
+    "val_score?": (None, float),
+}
+"""What is read back of a model's metadata; the rest is for people."""
 WEIGHTS, ABOUT, CARD, PREPROCESSING = "weights.safetensors", "model.json", "MODEL_CARD.md", "preprocessing"
 VERDICT = "verdict.json"
 _FEATURES = f"{PREPROCESSING}/{FILE}"
@@ -129,22 +149,33 @@ def load_model(folder: str | FilePath) -> SavedModel:
             "take the folder from a copy, or fit again"
         )
     model = about["model"]
-    sources = Sources.blank(
-        about["sources"],
-        shape=(model["features"],),
-        classes=len(about["classes"] or ()),
-        sparse=preprocessor.sparse,
-    )
-    options = ModelOptions(lr=model["lr"], batch_size=model["batch_size"])
-    trainer = make_trainer(model["name"], sources, options)
-    return SavedModel(about, preprocessor, trainer, trainer.load(arrays))
+    try:
+        if model["features"] != len(preprocessor.feature_names):
+            raise ValueError(f"{model['features']} features of {len(preprocessor.feature_names)} columns")
+        sources = Sources.blank(
+            about["sources"],
+            shape=(model["features"],),
+            classes=len(about["classes"] or ()),
+            sparse=preprocessor.sparse,
+        )
+        options = ModelOptions(lr=model["lr"], batch_size=model["batch_size"])
+        trainer = make_trainer(model["name"], sources, options)
+        state = trainer.load(arrays)
+    except MissingExtraError:
+        raise
+    except Exception as error:  # of whatever kind the model's library raises
+        raise InputError(
+            f"{folder} is damaged: {ABOUT} and its other files do not fit each other ({error}); take the "
+            "folder from a copy, or fit again"
+        ) from error
+    return SavedModel(about, preprocessor, trainer, state)
 
 
 def read_about(folder: FilePath) -> dict[str, Any]:
     """The metadata of a model folder."""
     _settle(folder)
     try:
-        about: dict[str, Any] = json.loads(current(folder, ABOUT).read_text(encoding="utf-8"))
+        text = current(folder, ABOUT).read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError) as error:
         how = "make one with mixtree fit"
         if (folder / "study.db").exists():
@@ -152,10 +183,19 @@ def read_about(folder: FilePath) -> dict[str, Any]:
         raise InputError(f"{folder} is no model folder: it has no {ABOUT}; {how}") from error
     except (ValueError, OSError) as error:
         raise InputError(f"{folder / ABOUT} cannot be read: {error}") from error
-    if not isinstance(about, dict) or not about.keys() >= _NEEDED or not isinstance(about["digests"], dict):
-        raise InputError(f"{folder / ABOUT} is damaged: take the folder from a copy, or fit again")
-    if about["format"] > FORMAT:
-        raise InputError(f"{folder} was written by a newer mixtree (format {about['format']}): upgrade")
+    try:
+        if read(text, {"format": int})["format"] > FORMAT:
+            raise InputError(f"{folder} was written by a newer mixtree: upgrade")
+        about: dict[str, Any] = read(text, _ABOUT)
+        _, spread = about.get("label_scale", (0.0, 1.0))
+        if spread <= 0 or len(set(about["classes"] or (0, 1))) < 2:
+            raise ValueError("its labels cannot be told apart")
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(
+            f"{folder / ABOUT} is damaged ({error}): take the folder from a copy, or fit again"
+        ) from error
     return about
 
 
@@ -221,7 +261,8 @@ def _digest(data: bytes) -> str:
 
 
 def _json(content: Any) -> bytes:
-    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
+    # The name of a file that is no UTF-8 becomes an escape of JSON's.
+    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode(errors="backslashreplace")
 
 
 def versions() -> dict[str, str]:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
-from typing import Any
+from math import inf
+from typing import Any, get_args
 
 import numpy as np
 
+from mixtree.errors import StorageError
+from mixtree.plain import ANY_TEXT, AT_LEAST_ONE, COUNT, Number, check, read
 from mixtree.search import Segment, Trial
-from mixtree.storage.base import NodeRecord, Outcome, StudyRecord
+from mixtree.storage.base import (
+    LONGEST_NAME,
+    EventRecord,
+    NodeRecord,
+    NodeStatus,
+    Outcome,
+    Status,
+    StudyRecord,
+)
 from mixtree.storage.checkpoints import path_text, text_path
 from mixtree.trainer import Evaluation
 
@@ -26,16 +38,70 @@ def study_row(record: StudyRecord) -> dict[str, Any]:
     return row
 
 
+_PATH = re.compile(r"(\d{1,18}(/\d{1,18})*)?", re.ASCII)
+_SEED = re.compile(r"\d{1,600}", re.ASCII)
+_SEGMENT = re.compile(rf"{_PATH.pattern} \d{{1,18}} \d{{1,18}}", re.ASCII)
+_DTYPE = re.compile("[<>|=][fiub](1|2|4|8|16)")
+_ENDLESS = Number(-inf, inf, whole=False)
+"""A number that may be infinite, as the value of a model that diverged."""
+_STUDY = {
+    "name": str,
+    "status": set(get_args(Status)),
+    "budget": COUNT,
+    "seed": _SEED,
+    "init_seed": _SEED,
+    "engine": (None, str),
+    "data": str,
+    "rule": str,
+    "best": (None, _PATH),
+    "key": str,
+    "models": (None, ANY_TEXT),
+    "created": str,
+    "updated": str,
+}
+_CONFIG = {"sources?": [str], "charged?": {str: COUNT}, "search?": {str: object}}
+"""What is looked into; all of it must be the same when a study goes on."""
+_NODE = {
+    "path": _PATH,
+    "round": COUNT,
+    "position": COUNT,
+    "phase": str,
+    "steps": AT_LEAST_ONE,
+    "lr_scale": Number(0, whole=False),
+    "segment": (None, _SEGMENT),
+    "status": set(get_args(NodeStatus)),
+}
+_OUTCOME = {
+    "value": _ENDLESS,
+    "standard_error": (None, _ENDLESS),
+    "seconds": Number(0, whole=False),
+    "dtype": (None, _DTYPE),
+    "data": (None, bytes),
+}
+
+
 def study_record(row: Any) -> StudyRecord:
+    """The study of a row; StorageError for one that was altered or damaged."""
     fields = {key: value for key, value in row.items() if key != "id"}
-    fields["config"] = json.loads(row["config"])
-    fields["recipe"] = None if row["recipe"] is None else json.loads(row["recipe"])
+    try:
+        check(fields, _STUDY)
+        fields["config"] = read(row["config"], _CONFIG)
+        fields["recipe"] = None if row["recipe"] is None else read(row["recipe"], {str: object})
+        # Studies of an older version have neither.
+        fields["sizes"] = read(row["sizes"] or "{}", {str: COUNT})
+        fields["notes"] = tuple(read(row["notes"] or "[]", [str]))
+    except ValueError as error:
+        raise _damaged(f"study {str(row['name'])[:LONGEST_NAME]!r}", error) from error
     fields["best"] = None if row["best"] is None else text_path(row["best"])
-    # Studies of an older version have neither.
-    fields["sizes"] = json.loads(row["sizes"] or "{}")
-    fields["notes"] = tuple(json.loads(row["notes"] or "[]"))
     fields["seed"], fields["init_seed"] = int(row["seed"]), int(row["init_seed"])
     return StudyRecord(**fields)
+
+
+def _damaged(what: str, error: ValueError) -> StorageError:
+    return StorageError(
+        f"the row of {what} was altered or damaged ({error}): take the study from a copy, or delete it and "
+        "fit again"
+    )
 
 
 def node_row(study: int, record: NodeRecord) -> dict[str, Any]:
@@ -82,18 +148,33 @@ def outcome_row(outcome: Outcome) -> dict[str, Any]:
 
 
 def node_record(row: Any) -> NodeRecord:
-    path = text_path(row["path"])
-    mixture = np.array(json.loads(row["mixture"]), dtype=np.float64)
-    segment = text_segment(row["segment"])
-    trial = Trial(path, mixture, row["steps"], row["lr_scale"], row["phase"], segment)
-    outcome = None
-    if row["status"] != "pending":
-        seen = None
-        if row["data"] is not None:
-            seen = np.frombuffer(row["data"], dtype=row["dtype"]).reshape(json.loads(row["shape"]))
-        error = float("nan") if row["standard_error"] is None else row["standard_error"]
-        outcome = Outcome(path, Evaluation(row["value"], error, seen), row["status"], row["seconds"])
+    """The node of a row; StorageError for one that was altered or damaged."""
+    try:
+        check(row, _NODE)
+        path, segment = text_path(row["path"]), text_segment(row["segment"])
+        mixture = np.array(read(row["mixture"], [Number(-1e-6, 1 + 1e-6, whole=False)]), dtype=np.float64)
+        trial = Trial(path, mixture, row["steps"], row["lr_scale"], row["phase"], segment)
+        outcome = None
+        if row["status"] != "pending":
+            check(row, _OUTCOME)
+            seen = None
+            if row["data"] is not None:
+                shape = read(row["shape"], [COUNT])
+                seen = np.frombuffer(row["data"], dtype=row["dtype"]).reshape(shape)
+            error = float("nan") if row["standard_error"] is None else row["standard_error"]
+            outcome = Outcome(path, Evaluation(row["value"], error, seen), row["status"], row["seconds"])
+    except ValueError as error:
+        raise _damaged(f"node {str(row['path'])[:LONGEST_NAME]!r}", error) from error
     return NodeRecord(trial, row["round"], row["position"], outcome)
+
+
+def event_record(row: Any) -> EventRecord:
+    """The event of a row; StorageError for one that was altered or damaged."""
+    try:
+        check(tuple(row), [str])
+    except ValueError as error:
+        raise _damaged("an event", error) from error
+    return EventRecord(*row)
 
 
 def predictions_row(outcome: Outcome) -> dict[str, Any]:

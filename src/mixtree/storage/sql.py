@@ -35,6 +35,7 @@ from mixtree.storage.base import (
 from mixtree.storage.checkpoints import Checkpoints, path_text, place_of
 from mixtree.storage.rows import (
     OUTCOME_COLUMNS,
+    event_record,
     node_record,
     node_row,
     outcome_row,
@@ -339,7 +340,7 @@ class SqlStorage:
         wanted = {"study": self._id(name)}
         with self._read() as connection:
             rows = connection.execute(_EVENTS, wanted).all()
-        return [EventRecord(*row) for row in rows]
+        return [event_record(row) for row in rows]
 
     def checkpoints(self, name: str) -> Checkpoints | None:
         return self._checkpoints(name, self.load(name))
