@@ -1,6 +1,7 @@
 """All attacks, or a sample of them, in forks of this process; a JSON line for each.
 
-``python tests/attack/run.py`` tries all and writes docs/robustness.md; ``--sample N`` tries about N.
+``--sample N`` tries about N, ``--only TEXT`` those with a text in their name. ``--page FILE`` tries all,
+stops writes and measures the time limit too, and writes down what happened (make attack).
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import gc
 import json
 import os
 import random
+import subprocess
 import sys
 import tempfile
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -24,7 +26,7 @@ import lightgbm  # noqa: F401
 import sklearn.linear_model  # noqa: F401
 from calls import all_calls
 from commands import all_commands, make_base
-from harness import Attack, in_fork, run
+from harness import Attack, Outcome, in_fork, run
 
 import mixtree._native.mlp_native
 import mixtree.data.drift
@@ -40,6 +42,8 @@ import mixtree.storage.sql
 import mixtree.trainers.boosting
 import mixtree.verdict.judge  # noqa: F401
 
+HERE = Path(__file__).resolve().parent
+
 
 def sampled(attacks: Sequence[Attack], count: int, seed: int = 1) -> list[Attack]:
     """As many of each kind, as far as there are; of those, seeded ones."""
@@ -51,11 +55,8 @@ def sampled(attacks: Sequence[Attack], count: int, seed: int = 1) -> list[Attack
     return [one for of in kinds.values() for one in draw.sample(of, min(each, len(of)))]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--sample", type=int)
-    parser.add_argument("--only", default="")
-    chosen = parser.parse_args()
+def tried(only: str = "", sample: int | None = None) -> Iterator[Outcome]:
+    """Attacks one after another."""
     with tempfile.TemporaryDirectory() as temporary:
         base = Path(temporary, "base")
         base.mkdir()
@@ -64,14 +65,166 @@ def main() -> None:
         if code != 0:
             sys.exit((base.parent / "err").read_text())
         attacks = [
-            each for each in [*all_commands(base), *all_calls()] if chosen.only in f"{each.kind}: {each.name}"
+            each for each in [*all_commands(base), *all_calls()] if only in f"{each.kind}: {each.name}"
         ]
-        if chosen.sample:
-            attacks = sampled(attacks, chosen.sample)
         gc.freeze()
-        for outcome in run(attacks, base):
-            print(json.dumps(asdict(outcome)), flush=True)
+        yield from run(sampled(attacks, sample) if sample else attacks, base)
         os.chdir("/")
+
+
+def stopped() -> list[tuple[str, str, int, int]]:
+    """Writes that were killed or found the disk full: how, what, how many, and how many left a mixture."""
+    sys.path.insert(0, str(HERE.parent / "kill"))
+    from test_writes import FILES, KINDS, files_of, make_base, stopped_writes
+
+    found = []
+    with tempfile.TemporaryDirectory() as temporary:
+        base = make_base(Path(temporary))
+        old = files_of(base)
+        attempts = stopped_writes(base, Path(temporary, "work"))
+        for how, name in KINDS:
+            *each, whole = attempts[how, name]
+            if name == "model":  # by all files that the next command leaves
+                sound = [each[0]["files"], whole["files"]]
+                mixed = sum(one["files"] not in sound for one in each)
+            else:
+                file = FILES[name][-1]
+                mixed = sum(
+                    one["left"].get(file) not in (old.get(file), whole["files"][file]) for one in each
+                )
+            mixed += sum(any(".mixtree" in file for file in one["files"]) for one in each)
+            found.append((how, name, len(each), mixed))
+    return found
+
+
+LIMITED = """
+import sys, time
+import numpy as np
+from torch import nn
+import mixtree
+
+class Slow(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(5, 2)
+    def forward(self, x):
+        time.sleep(float(sys.argv[1]) if self.training else 0.0)
+        return self.layer(x)
+
+rng = np.random.default_rng(0)
+rows = [(rng.normal(size=(200, 5)).astype("float32"), rng.integers(0, 2, 200)) for _ in range(3)]
+seen, began = [], time.monotonic()
+mixtree.fit(
+    {"a": rows[0], "b": rows[1]}, rows[2], model=Slow, time_limit=2, budget=20_000, steps=1, segments=20_000,
+    policy="mixmatch-ch", reference="none", listeners=[lambda event: seen.append(time.monotonic())],
+)
+print(time.monotonic() - began, max(np.diff(seen)))
+"""
+
+
+def limited() -> list[tuple[float, float, float]]:
+    """Fits of a slow torch module with a time limit of 2 s: seconds of a step, of all, of the longest segment."""
+    found = []
+    for step in (0.02, 0.05, 0.3):
+        done = subprocess.run(
+            [sys.executable, "-c", LIMITED, str(step)],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=300,
+        )
+        took, segment = map(float, done.stdout.split())
+        found.append((step, took, segment))
+    return found
+
+
+def page() -> tuple[str, bool]:
+    """What was tried and what happened, and whether all of it is as it should be."""
+    outcomes = []
+    for outcome in tried():
+        outcomes.append(outcome)
+        if outcome.wrong:
+            print(f"{outcome.kind}: {outcome.name}: {outcome.wrong}\n{outcome.said}", flush=True)
+    stops, limits = stopped(), limited()
+    kinds = list(dict.fromkeys(each.kind for each in outcomes))
+    wrong = sum(bool(each.wrong) for each in outcomes)
+    mixed = sum(each[3] for each in stops)
+    within = all(took < 4 + segment for _, took, segment in limits)
+    python = sum(each.kind == "Python" for each in outcomes)
+    deaths = sum("killed by" in each.wrong for each in outcomes)
+    traces = sum("traceback" in each.wrong for each in outcomes)
+    changed = sum("changed on disk" in each.wrong for each in outcomes)
+    lines = [
+        "# Robustness",
+        "",
+        "<!-- Made by `make attack`. -->",
+        "",
+        f"**{len(outcomes) - python:,} attacks on the command line and {python:,} through Python: {traces}",
+        f"tracebacks, {deaths} deaths by a signal, {changed} refusals that changed a file.** Of",
+        f"{sum(each[2] for each in stops)} writes that were killed or found the disk full, {mixed} left a mixture",
+        "of old and new, or anything behind after the next command.",
+        "",
+        "## What was tried",
+        "Every attack runs in a process of its own, in a fresh folder of tables, two fitted models with their",
+        "studies, and files of other programs. *Refused* means: an exit code of 1 or 2 (in Python, an error of",
+        "mixtree's, or of scikit-learn's where it checks an estimator's arrays), words that say why, without a",
+        "control character or a password, and a folder whose files are the same to the byte; a study that a",
+        "trainer's own fault stopped stays, to be resumed. *Works* means: a result, and no control character or",
+        "password either. *Got through* is all else, no end within 60 s included. What is drawn is drawn from",
+        "one seed. `make test` tries a sample, `make attack` all.",
+        "",
+        "| attacks | tried | refused | works | got through |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for kind in kinds:
+        mine = [each for each in outcomes if each.kind == kind]
+        ended = Counter("wrong" if each.wrong else each.ended for each in mine)
+        lines.append(f"| {kind} | {len(mine)} | {ended['refused']} | {ended['works']} | {ended['wrong']} |")
+    lines += [
+        f"| all | {len(outcomes)} | {sum(e.ended == 'refused' and not e.wrong for e in outcomes)} | "
+        f"{sum(e.ended == 'works' and not e.wrong for e in outcomes)} | {wrong} |",
+        "",
+        "## Writes that are stopped",
+        "At each system call that changes a file, in turn: killed (SIGKILL; content is half written), or the",
+        "disk is full from there on. Afterwards the next command finds the old files or the new ones, and no",
+        "others. Studies are killed by `tests/kill/test_killed.py`: they go on to the same bits.",
+        "",
+        "| what is written | how it is stopped | calls | mixtures or left-overs |",
+        "| --- | --- | --- | --- |",
+        *(
+            f"| {name} | {'killed' if how == 'kill' else 'disk full'} | {count} | {bad} |"
+            for how, name, count, bad in stops
+        ),
+        "",
+        "## A time limit of 2 s",
+        "A torch module that waits in every step; choosing an engine counts.",
+        "",
+        "| seconds of a step | ended after | longest segment |",
+        "| --- | --- | --- |",
+        *(f"| {step:g} | {took:.1f} s | {segment:.1f} s |" for step, took, segment in limits),
+        "",
+        "## What this does not say",
+        "A model folder is data: nothing in it is run or unpickled, and its digests tell damage. They are no "
+        "signature: who can write to the folder can write another model and its digests.",
+        "",
+    ]
+    return "\n".join(lines), not wrong and not mixed and within
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sample", type=int)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--page", type=Path)
+    chosen = parser.parse_args()
+    if chosen.page is None:
+        for outcome in tried(chosen.only, chosen.sample):
+            print(json.dumps(asdict(outcome)), flush=True)
+        return
+    file = chosen.page.resolve()
+    text, sound = page()
+    file.write_text(text, encoding="utf-8")
+    sys.exit(0 if sound else f"something got through: see {file}")
 
 
 if __name__ == "__main__":

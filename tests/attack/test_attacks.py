@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the attacks fork")
-SAMPLE = 150
+SAMPLE = 130
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,8 @@ def outcomes() -> list[dict[str, Any]]:
 
 
 def test_no_attack_gets_through(outcomes: list[dict[str, Any]]) -> None:
-    assert [each for each in outcomes if each["wrong"]] == []
+    wrong = [each for each in outcomes if each["wrong"]]
+    assert not wrong, "\n".join(f"{e['kind']}: {e['name']}: {e['wrong']}\n{e['said']}" for e in wrong)
 
 
 def test_all_kinds_are_tried_and_some_attacks_are_none(outcomes: list[dict[str, Any]]) -> None:

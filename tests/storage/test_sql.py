@@ -409,6 +409,7 @@ def test_an_url_that_is_none(url: str, reason: str) -> None:
         "nonsense://h/base?password=hunter2",
         "postgres://u:hunter2@127.0.0.1:1/base?password=hunter2",
         "postgresql+psycopg2://u:hunter2@h/base",
+        "postgres://u:hunter2\udcff@h/base",
     ],
 )
 def test_no_error_tells_a_password(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -691,3 +692,11 @@ def test_a_study_that_may_only_be_read_can_be_read(
         with pytest.raises(StorageError, match="cannot write to .*readonly database"):
             storage.add_event("mine", "note", "text")
     assert {each.name for each in tmp_path.iterdir()} == {file.name}
+
+
+def test_text_that_is_none_is_told(storage: SqlStorage, file: Path) -> None:
+    with sqlite3.connect(file) as base:
+        base.execute("UPDATE studies SET rule = CAST(x'41ff' AS TEXT)")
+    base.close()
+    with pytest.raises(StorageError, match="study.db is damaged or altered: it holds text that is not UTF-8"):
+        storage.load(RECORD.name)

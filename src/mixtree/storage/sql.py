@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from sqlalchemy.exc import DBAPIError, IntegrityError, NoSuchModuleError
 
 from mixtree.errors import InputError, StorageError, StudyLocked
-from mixtree.places import without_secrets
+from mixtree.places import is_text, without_secrets
 from mixtree.search import Trial
 from mixtree.storage import schema
 from mixtree.storage.base import (
@@ -149,6 +149,11 @@ class SqlStorage:
                     f"another process has held it locked for {_BUSY_SECONDS} s; stop it or try again later"
                 )
             raise StorageError(f"cannot {doing} {self.where}: {reason}") from error
+        except UnicodeDecodeError as error:
+            raise StorageError(
+                f"{self.where} is damaged or altered: it holds text that is not UTF-8 ({error}); take it "
+                "from a copy"
+            ) from error
 
     def _has_tables(self) -> bool:
         """Whether there are tables. Older ones are brought up; nothing else changes."""
@@ -541,6 +546,8 @@ def _parsed(place: str) -> sa.URL:
                 "postgresql://USER:PASSWORD@HOST/BASE (and ./NAME for a file of such a name)"
             )
         return sa.URL.create("sqlite", database=place)
+    if not is_text(place):
+        raise _no_url(place.partition("://")[0] + "://…")
     try:
         parsed = sa.make_url(place)
     except (sa.exc.ArgumentError, ValueError):
