@@ -79,8 +79,9 @@ def stopped() -> list[tuple[str, str, int, int]]:
 
     found = []
     with tempfile.TemporaryDirectory() as temporary:
-        base = make_base(Path(temporary))
-        old = files_of(base)
+        base = Path(temporary, "base")
+        base.mkdir()
+        old = files_of(make_base(base))
         attempts = stopped_writes(base, Path(temporary, "work"))
         for how, name in KINDS:
             *each, whole = attempts[how, name]
@@ -123,7 +124,7 @@ print(time.monotonic() - began, max(np.diff(seen)))
 
 
 def limited() -> list[tuple[float, float, float]]:
-    """Fits of a slow torch module with a time limit of 2 s: seconds of a step, of all, of the longest segment."""
+    """Fits of a slow torch module within 2 s: seconds of a step, of all, of the longest segment."""
     found = []
     for step in (0.02, 0.05, 0.3):
         done = subprocess.run(
@@ -138,6 +139,47 @@ def limited() -> list[tuple[float, float, float]]:
     return found
 
 
+HEAD = """\
+# Robustness
+
+<!-- Made by `make attack`. -->
+
+**{commands} attacks on the command line and {python} through Python: {traces} tracebacks, {deaths} deaths by a
+signal, {changed} refusals that changed a file.** Of {writes} writes that were killed or found the disk full,
+{mixed} left a mixture of old and new, or anything behind after the next command.
+
+## What was tried
+Every attack runs in a process of its own, in a fresh folder of tables, two fitted models with their studies, and
+files of other programs. *Refused* means: an exit code of 1 or 2 (in Python, an error of mixtree's, or of
+scikit-learn's where it checks an estimator's arrays), words that say why, without a control character or a
+password, and a folder whose files are the same to the byte; a study that a trainer's own fault stopped stays, to
+be resumed. *Works* means: a result, and no control character or password either. *Got through* is all else, no
+end within 60 s included. One seed draws what is drawn. `make test` tries a sample, `make attack` all.
+
+"""
+STOPS = """
+## Writes that are stopped
+At each system call that changes a file, in turn: killed (SIGKILL; content is half written), or the disk is full
+from there on. Afterwards the next command finds the old files or the new ones, and no others. Studies are killed
+by `tests/kill/test_killed.py`: they go on to the same bits.
+
+| what is written | how it is stopped | calls | mixtures or left-overs |
+| --- | --- | --- | --- |
+"""
+LIMITS = """
+## A time limit of 2 s
+A torch module that waits in every step; choosing an engine counts.
+
+| seconds of a step | ended after | longest segment |
+| --- | --- | --- |
+"""
+END = """
+## What this does not say
+A model folder is data: nothing in it is run or unpickled, and its digests tell damage. They are no signature: who
+can write to the folder can write another model and its digests.
+"""
+
+
 def page() -> tuple[str, bool]:
     """What was tried and what happened, and whether all of it is as it should be."""
     outcomes = []
@@ -147,7 +189,6 @@ def page() -> tuple[str, bool]:
             print(f"{outcome.kind}: {outcome.name}: {outcome.wrong}\n{outcome.said}", flush=True)
     stops, limits = stopped(), limited()
     kinds = list(dict.fromkeys(each.kind for each in outcomes))
-    wrong = sum(bool(each.wrong) for each in outcomes)
     mixed = sum(each[3] for each in stops)
     within = all(took < 4 + segment for _, took, segment in limits)
     python = sum(each.kind == "Python" for each in outcomes)
@@ -155,60 +196,31 @@ def page() -> tuple[str, bool]:
     traces = sum("traceback" in each.wrong for each in outcomes)
     changed = sum("changed on disk" in each.wrong for each in outcomes)
     lines = [
-        "# Robustness",
-        "",
-        "<!-- Made by `make attack`. -->",
-        "",
-        f"**{len(outcomes) - python:,} attacks on the command line and {python:,} through Python: {traces}",
-        f"tracebacks, {deaths} deaths by a signal, {changed} refusals that changed a file.** Of",
-        f"{sum(each[2] for each in stops)} writes that were killed or found the disk full, {mixed} left a mixture",
-        "of old and new, or anything behind after the next command.",
-        "",
-        "## What was tried",
-        "Every attack runs in a process of its own, in a fresh folder of tables, two fitted models with their",
-        "studies, and files of other programs. *Refused* means: an exit code of 1 or 2 (in Python, an error of",
-        "mixtree's, or of scikit-learn's where it checks an estimator's arrays), words that say why, without a",
-        "control character or a password, and a folder whose files are the same to the byte; a study that a",
-        "trainer's own fault stopped stays, to be resumed. *Works* means: a result, and no control character or",
-        "password either. *Got through* is all else, no end within 60 s included. What is drawn is drawn from",
-        "one seed. `make test` tries a sample, `make attack` all.",
-        "",
+        *HEAD.format(
+            commands=f"{len(outcomes) - python:,}",
+            python=f"{python:,}",
+            traces=traces,
+            deaths=deaths,
+            changed=changed,
+            writes=sum(each[2] for each in stops),
+            mixed=mixed,
+        ).splitlines(),
         "| attacks | tried | refused | works | got through |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for kind in kinds:
-        mine = [each for each in outcomes if each.kind == kind]
-        ended = Counter("wrong" if each.wrong else each.ended for each in mine)
-        lines.append(f"| {kind} | {len(mine)} | {ended['refused']} | {ended['works']} | {ended['wrong']} |")
-    lines += [
-        f"| all | {len(outcomes)} | {sum(e.ended == 'refused' and not e.wrong for e in outcomes)} | "
-        f"{sum(e.ended == 'works' and not e.wrong for e in outcomes)} | {wrong} |",
-        "",
-        "## Writes that are stopped",
-        "At each system call that changes a file, in turn: killed (SIGKILL; content is half written), or the",
-        "disk is full from there on. Afterwards the next command finds the old files or the new ones, and no",
-        "others. Studies are killed by `tests/kill/test_killed.py`: they go on to the same bits.",
-        "",
-        "| what is written | how it is stopped | calls | mixtures or left-overs |",
-        "| --- | --- | --- | --- |",
-        *(
-            f"| {name} | {'killed' if how == 'kill' else 'disk full'} | {count} | {bad} |"
-            for how, name, count, bad in stops
-        ),
-        "",
-        "## A time limit of 2 s",
-        "A torch module that waits in every step; choosing an engine counts.",
-        "",
-        "| seconds of a step | ended after | longest segment |",
-        "| --- | --- | --- |",
-        *(f"| {step:g} | {took:.1f} s | {segment:.1f} s |" for step, took, segment in limits),
-        "",
-        "## What this does not say",
-        "A model folder is data: nothing in it is run or unpickled, and its digests tell damage. They are no "
-        "signature: who can write to the folder can write another model and its digests.",
-        "",
-    ]
-    return "\n".join(lines), not wrong and not mixed and within
+    for kind in (*kinds, "all"):
+        ended = Counter(
+            "got through" if each.wrong else each.ended for each in outcomes if kind in (each.kind, "all")
+        )
+        counts = (ended.total(), ended["refused"], ended["works"], ended["got through"])
+        lines.append(f"| {kind} | {' | '.join(f'{count:,}' for count in counts)} |")
+    lines += STOPS.splitlines()
+    for how, name, count, bad in stops:
+        lines.append(f"| {name} | {'killed' if how == 'kill' else 'disk full'} | {count} | {bad} |")
+    lines += LIMITS.splitlines()
+    lines += [f"| {step:g} | {took:.1f} s | {segment:.1f} s |" for step, took, segment in limits]
+    lines += END.splitlines()
+    return "\n".join(lines) + "\n", not (any(each.wrong for each in outcomes) or mixed) and within
 
 
 def main() -> None:

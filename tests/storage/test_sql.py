@@ -694,9 +694,13 @@ def test_a_study_that_may_only_be_read_can_be_read(
     assert {each.name for each in tmp_path.iterdir()} == {file.name}
 
 
-def test_text_that_is_none_is_told(storage: SqlStorage, file: Path) -> None:
-    with sqlite3.connect(file) as base:
-        base.execute("UPDATE studies SET rule = CAST(x'41ff' AS TEXT)")
-    base.close()
-    with pytest.raises(StorageError, match="study.db is damaged or altered: it holds text that is not UTF-8"):
-        storage.load(RECORD.name)
+def test_a_file_of_which_sqlite_cannot_say_what_is_wrong_is_damaged(file: Path) -> None:
+    with closing(SqlStorage(file)) as storage:
+        storage.create(RECORD)
+    with closing(sqlite3.connect(file)) as base:
+        # SQLite names the table in its error, whose bytes Python cannot read.
+        base.execute("PRAGMA writable_schema=ON")
+        base.execute("UPDATE sqlite_master SET name = CAST(x'41ff' AS TEXT), sql = 'x' WHERE name = 'events'")
+        base.commit()
+    with pytest.raises(StorageError, match="is damaged or altered: it holds text that is not UTF-8"):
+        SqlStorage(file)
