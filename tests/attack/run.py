@@ -17,6 +17,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import zip_longest
 from pathlib import Path
 
 os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
@@ -43,6 +44,8 @@ import mixtree.trainers.boosting
 import mixtree.verdict.judge  # noqa: F401
 
 HERE = Path(__file__).resolve().parent
+PARTS = 3
+"""Processes that try all attacks together."""
 
 
 def sampled(attacks: Sequence[Attack], count: int, seed: int = 1) -> list[Attack]:
@@ -55,8 +58,8 @@ def sampled(attacks: Sequence[Attack], count: int, seed: int = 1) -> list[Attack
     return [one for of in kinds.values() for one in draw.sample(of, min(each, len(of)))]
 
 
-def tried(only: str = "", sample: int | None = None) -> Iterator[Outcome]:
-    """Attacks one after another."""
+def tried(only: str = "", sample: int | None = None, part: tuple[int, int] = (0, 1)) -> Iterator[Outcome]:
+    """Attacks one after another; of several parts of them one."""
     with tempfile.TemporaryDirectory() as temporary:
         base = Path(temporary, "base")
         base.mkdir()
@@ -68,8 +71,23 @@ def tried(only: str = "", sample: int | None = None) -> Iterator[Outcome]:
             each for each in [*all_commands(base), *all_calls()] if only in f"{each.kind}: {each.name}"
         ]
         gc.freeze()
-        yield from run(sampled(attacks, sample) if sample else attacks, base)
+        attacks = sampled(attacks, sample) if sample else attacks
+        yield from run(attacks[part[0] :: part[1]], base)
         os.chdir("/")
+
+
+def all_of_them() -> list[Outcome]:
+    """All attacks, in a few processes."""
+    with tempfile.TemporaryDirectory() as temporary:
+        running = []
+        for number in range(PARTS):
+            with Path(temporary, f"{number}").open("wb") as file:
+                command = [sys.executable, __file__, "--part", str(number)]
+                running.append((subprocess.Popen(command, stdout=file), file.name))
+        assert [process.wait() for process, _ in running] == [0] * PARTS
+        parts = [Path(name).read_text(encoding="utf-8").splitlines() for _, name in running]
+    lines = [line for turn in zip_longest(*parts) for line in turn if line]
+    return [Outcome(**json.loads(line)) for line in lines]
 
 
 def stopped() -> list[tuple[str, str, int, int]]:
@@ -114,8 +132,8 @@ class Slow(nn.Module):
 
 rng = np.random.default_rng(0)
 rows = [(rng.normal(size=(200, 5)).astype("float32"), rng.integers(0, 2, 200)) for _ in range(3)]
-seen, began = [], time.monotonic()
-mixtree.fit(
+fit, seen, began = mixtree.fit, [], time.monotonic()
+fit(
     {"a": rows[0], "b": rows[1]}, rows[2], model=Slow, time_limit=2, budget=20_000, steps=1, segments=20_000,
     policy="mixmatch-ch", reference="none", listeners=[lambda event: seen.append(time.monotonic())],
 )
@@ -144,24 +162,25 @@ HEAD = """\
 
 <!-- Made by `make attack`. -->
 
-**{commands} attacks on the command line and {python} through Python: {traces} tracebacks, {deaths} deaths by a
-signal, {changed} refusals that changed a file.** Of {writes} writes that were killed or found the disk full,
-{mixed} left a mixture of old and new, or anything behind after the next command.
+**{commands} attacks on the command line and {python} through Python: {traces} tracebacks, {deaths} deaths
+by a signal, {changed} refusals that changed a file.** Of {writes} writes that were killed or found the disk
+full, {mixed} left a mixture of old and new, or anything behind after the next command.
 
 ## What was tried
-Every attack runs in a process of its own, in a fresh folder of tables, two fitted models with their studies, and
-files of other programs. *Refused* means: an exit code of 1 or 2 (in Python, an error of mixtree's, or of
-scikit-learn's where it checks an estimator's arrays), words that say why, without a control character or a
-password, and a folder whose files are the same to the byte; a study that a trainer's own fault stopped stays, to
-be resumed. *Works* means: a result, and no control character or password either. *Got through* is all else, no
-end within 60 s included. One seed draws what is drawn. `make test` tries a sample, `make attack` all.
+Every attack runs in a process of its own, in a fresh folder of tables, two fitted models with their
+studies, and files of other programs. *Refused* means: an exit code of 1 or 2 (in Python, an error of
+mixtree's, or of scikit-learn's where it checks an estimator's arrays), words that say why, without a
+control character or a password, and a folder whose files are the same to the byte; a study that a trainer's
+own fault stopped stays, to be resumed. *Works* means: a result, and no control character or password
+either. *Got through* is all else, no end within 60 s included. One seed draws what is drawn. `make test`
+tries a sample, `make attack` all.
 
 """
 STOPS = """
 ## Writes that are stopped
-At each system call that changes a file, in turn: killed (SIGKILL; content is half written), or the disk is full
-from there on. Afterwards the next command finds the old files or the new ones, and no others. Studies are killed
-by `tests/kill/test_killed.py`: they go on to the same bits.
+At each system call that changes a file, in turn: killed (SIGKILL; content is half written), or the disk is
+full from there on. Afterwards the next command finds the old files or the new ones, and no others. Studies
+are killed by `tests/kill/test_killed.py`: they go on to the same bits.
 
 | what is written | how it is stopped | calls | mixtures or left-overs |
 | --- | --- | --- | --- |
@@ -175,18 +194,17 @@ A torch module that waits in every step; choosing an engine counts.
 """
 END = """
 ## What this does not say
-A model folder is data: nothing in it is run or unpickled, and its digests tell damage. They are no signature: who
-can write to the folder can write another model and its digests.
+A model folder is data: nothing in it is run or unpickled, and its digests tell damage. They are no
+signature: who can write to the folder can write another model and its digests.
 """
 
 
 def page() -> tuple[str, bool]:
     """What was tried and what happened, and whether all of it is as it should be."""
-    outcomes = []
-    for outcome in tried():
-        outcomes.append(outcome)
-        if outcome.wrong:
-            print(f"{outcome.kind}: {outcome.name}: {outcome.wrong}\n{outcome.said}", flush=True)
+    outcomes = all_of_them()
+    for each in outcomes:
+        if each.wrong:
+            print(f"{each.kind}: {each.name}: {each.wrong}\n{each.said}", flush=True)
     stops, limits = stopped(), limited()
     kinds = list(dict.fromkeys(each.kind for each in outcomes))
     mixed = sum(each[3] for each in stops)
@@ -228,9 +246,11 @@ def main() -> None:
     parser.add_argument("--sample", type=int)
     parser.add_argument("--only", default="")
     parser.add_argument("--page", type=Path)
+    parser.add_argument("--part", type=int, help=f"of {PARTS}")
     chosen = parser.parse_args()
     if chosen.page is None:
-        for outcome in tried(chosen.only, chosen.sample):
+        part = (0, 1) if chosen.part is None else (chosen.part, PARTS)
+        for outcome in tried(chosen.only, chosen.sample, part):
             print(json.dumps(asdict(outcome)), flush=True)
         return
     file = chosen.page.resolve()
