@@ -42,7 +42,7 @@ HOSTILE = {
 """What people give as names."""
 VALUES = [
     "", " ", "-1", "0", "nan", "inf", "1e400", str(2**70), "x", "\udcff", "名" * 120, "a=b=c", "[bold]x[/",
-    "\x1b[31mx", "../../etc", "--", "1/0", "0x10", "１", "true", "1e9", "train.csv", "model", "text.db",
+    "\x1b[31mx", "../../etc", "--", "1/0", "0x10", "１", "true", "1e-9", "train.csv", "model", "text.db",
 ]  # fmt: skip
 
 

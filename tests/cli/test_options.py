@@ -134,8 +134,9 @@ def test_zero_is_not_forgotten(mixtree, tables, base):
         ("a." * 50_000 + "b = 1", "more than 32 parts"),
         ("""[ 'a' . "b" . """ + "c . " * 50_000 + "d]", "more than 32 parts"),
         ("#" * 2**20 + " ", "1,048,577 bytes are too many"),
+        ("budget = " + "9" * 10_000, "is not valid TOML"),
     ],
-    ids=["nested", "chained", "a chain with quotes", "large"],
+    ids=["nested", "chained", "a chain with quotes", "large", "an endless number"],
 )
 def test_toml_that_no_parser_ends_with_is_refused_at_once(tmp_path, text, message):
     started = time.monotonic()
