@@ -508,7 +508,8 @@ def folders(draw: random.Random, base: Path) -> Iterator[Attack]:
     for share in (0.0, 0.05, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 0.99):
         change = weights(lambda h, b, share=share: trees_cut(h, b, share), "trees")
         predict = ("predict", "trees", "new.csv", "-o", "p.csv")
-        yield Attack("damaged models", f"trees cut at {share:.0%}", (predict,), harm=change, must="refuse")
+        must = "refuse" if share else "answer"  # a model of no trees is one
+        yield Attack("damaged models", f"trees cut at {share:.0%}", (predict,), harm=change, must=must)
 
     def swapped(place: Path) -> None:
         shutil.copy(place / "trees/weights.safetensors", place / "model/weights.safetensors")
@@ -670,7 +671,17 @@ def outputs(draw: random.Random) -> Iterator[Attack]:
             must = "refuse" if sure or words[0] == "predict" else "answer"
             name = f"{words[0]} {words[-2]} -o {ascii(target[:40])}"
             yield Attack("outputs", name, ((*words, target),), harm=link, must=must)
-    for out in ("train.csv", "/dev/null", "/proc/none", "", "model", "x" * 300, "\udcff", "other.db/x", "/"):
+    for out in (
+        "train.csv",
+        "/dev/null",
+        "/proc/none",
+        "",
+        "model",
+        "x" * 300,
+        "\udcff",
+        "other.db/x",
+        "/sys",
+    ):
         yield Attack("outputs", f"fit --out {ascii(out[:30])}", ((*FIT[:-1], out),))
 
 
