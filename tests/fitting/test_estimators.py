@@ -424,3 +424,26 @@ def test_validation_rows_that_are_source_rows_are_told_of():
     fitted = MixtureClassifier("linear", budget=20).fit(x, y, X_val=x[:150], y_val=y[:150])
     told = "150 of 150 validation rows also stand in source 'all' (the same features)"
     assert any(each.startswith(told) for each in fitted.verdict_.warnings)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({}, "there are no sources"),
+        ({"a": 3}, "source 'a': give .X, y."),
+        ({"a": (np.ones((4, 1)), None)}, "source 'a': give .X, y."),
+        ({"a": (iter([1.0]), [1])}, "X of source 'a': a list_iterator can be read only once"),
+    ],
+)
+def test_sources_that_are_none_are_refused(parts, message):
+    with pytest.raises(DataError, match=message):
+        MixtureClassifier("linear", budget=40).fit(parts)
+
+
+def test_sources_may_be_numbered_in_any_way():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    y = (x[:, 0] > 0).astype(int)
+    source = [2**64 - 1 if each > 0 else -1 for each in x[:, 1]]
+    model = MixtureClassifier("linear", budget=40, reference="none")
+    assert set(model.fit(x, y, source=source, X_val=x, y_val=y).mixture_) == {"-1", str(2**64 - 1)}

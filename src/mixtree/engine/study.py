@@ -153,6 +153,8 @@ def run(
     if storage is not None or not isinstance(study, str) or not study:
         check_name(study)
     check_unused(search)
+    if not isinstance(listeners, list | tuple) or not all(map(callable, listeners)):
+        raise InputError(f"listeners is a list of functions of an event; got {type(listeners).__name__}")
     limits = Limits(workers, time_limit, max_failures, keep, keep_predictions, allow_changed_data)
     budget = int(getattr(search, "budget", 0))
     record = StudyRecord(study, seed, seed if init_seed is None else init_seed, budget, recipe=recipe)
@@ -273,8 +275,8 @@ def stored_verdict(storage: Storage, study: str) -> dict[str, Any] | None:
         found: dict[str, Any] = read(texts[-1], _VERDICT)
     except ValueError as error:
         raise StorageError(
-            f"the verdict of study {study!r} was altered or damaged ({error}): take the study from a copy, "
-            "or delete it and fit again"
+            f"the verdict of study {study!r} was altered or damaged ({error}): take the study's file from "
+            "a copy, or fit again into another one"
         ) from error
     return found
 
@@ -316,8 +318,10 @@ def opened(storage: Storage | str | FilePath | None, *, kept: bool = False) -> I
         # Closed again: a file that nobody has open is whole, without a journal beside it.
         with closing(open_storage(storage)) as place:
             yield place
-    else:
+    elif storage is None or isinstance(storage, Storage):
         yield (_Kept() if kept else ScratchStorage()) if storage is None else storage
+    else:
+        raise InputError(f"storage is a file name, a database URL or a Storage; got {type(storage).__name__}")
 
 
 def seconds_left(time_limit: float | None, since: float) -> float | None:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from pathlib import Path as FilePath
 from typing import Any, Literal
 
@@ -307,6 +308,7 @@ class Prepared:
 def prepare(sources: Sources, options: FitOptions, *, test: Rows | None = None) -> Prepared:
     """Everything that can fail before training fails here."""
     check_seed(options.seed)
+    _check_kinds(options)
     if not callable(options.model):  # a torch module may read the rows itself, by their numbers
         refuse_row_numbers([part.x for part in sources.rows])
     policy, why = _decide_policy(options)
@@ -347,6 +349,23 @@ def prepare(sources: Sources, options: FitOptions, *, test: Rows | None = None) 
         setting,
         model,
     )
+
+
+def _check_kinds(options: FitOptions) -> None:
+    """An error for options of a wrong kind; which of their values make sense is asked where they are used."""
+    numbers = ("rho", "optimism", "max_passes", "holdout")
+    for name, kind, words in (
+        ("policy", str, "text"),
+        ("width", int, "a whole number"),
+        *((each, int | float, "a number") for each in numbers),
+    ):
+        value = getattr(options, name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+            raise InputError(f"{name} must be {words}; got {value!r}")
+    for name in ("minimum", "maximum"):
+        given = getattr(options, name)
+        if not isinstance(given, Mapping) or any(not isinstance(each, Real) for each in given.values()):
+            raise InputError(f"{name} must be numbers by the names of sources; got {given!r}")
 
 
 def _arrays(init: Any) -> Mapping[str, Any] | None:

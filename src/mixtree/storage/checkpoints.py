@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from mixtree.errors import CheckpointError, StorageError
-from mixtree.places import file_name, without_secrets
+from mixtree.places import file_name, is_text, without_secrets
 from mixtree.tree import Path
 
 _SUFFIX = ".safetensors"
@@ -67,6 +67,13 @@ class Checkpoints:
 
     def write(self, path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write a model: under a temporary name first, then renamed."""
+        if not isinstance(arrays, Mapping) or not all(
+            is_text(name) and hasattr(array, "dtype") for name, array in arrays.items()
+        ):
+            raise StorageError(
+                "a model is saved as {name: array}, numpy arrays under names that UTF-8 can hold; the "
+                f"trainer's save returned {repr(arrays)[:80]}"
+            )
         # Not ascontiguousarray: it would give a number without dimensions one.
         solid = {
             name: np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
