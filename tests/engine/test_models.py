@@ -174,5 +174,5 @@ def test_a_trainer_that_saves_no_arrays_is_told_so(tmp_path: Path, saved: Any) -
 
     keeper = Other()
     for checkpoints in (None, Checkpoints(str(tmp_path), "study")):
-        with pytest.raises(SearchError, match="saves a model as arrays by name; it gave"):
+        with pytest.raises(SearchError, match="a model is saved as {name: array}"):
             States(keeper, checkpoints).put((), keeper.make(1))

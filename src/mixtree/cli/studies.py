@@ -110,8 +110,8 @@ def fit_recipe(record: StudyRecord) -> dict[str, Any] | None:
         check(record.recipe, _RECIPE)
     except ValueError as error:
         raise StorageError(
-            f"the recipe of study {record.name!r} was altered or damaged ({error}): take the study from a "
-            "copy, or delete it and fit again"
+            f"the recipe of study {record.name!r} was altered or damaged ({error}): take the study's file "
+            "from a copy, or fit again into another one"
         ) from error
     return record.recipe
 

@@ -27,6 +27,9 @@ _NO_WEIGHTS = "{} rows have no weights: they count alike in every score"
 MOST_CLASSES = 50
 """Whole numbers with more different values than this may be no classes."""
 
+_CLASSES_THAT_FIT = 1_000_000
+"""Of which every row has a probability."""
+
 FOLD = "target fold "
 """Sources of this name hold a part of the target's rows; they are never part of a reported mixture."""
 
@@ -205,8 +208,13 @@ def _check(sources: Sources) -> None:
         raise DataError(f"source names must differ; got {', '.join(sources.names)}")
     if len(sources.names) != len(sources.rows):
         raise DataError(f"{len(sources.names)} names but {len(sources.rows)} sources")
-    if sources.classes < 0 or sources.classes == 1:
-        raise DataError(f"classes must be 2 or more, or 0 for a regression; got {sources.classes}")
+    classes = sources.classes
+    whole = isinstance(classes, int | np.integer) and not isinstance(classes, bool)
+    if not whole or not (classes == 0 or 2 <= classes <= _CLASSES_THAT_FIT):
+        raise DataError(
+            f"classes must be 2 or more, or 0 for a regression ({_CLASSES_THAT_FIT:,} at most); got "
+            f"{classes!r}"
+        )
     if sources.validation.weight is not None:
         raise DataError(_NO_WEIGHTS.format(VALIDATION))
     _check_table(sources.validation, "validation")

@@ -9,6 +9,7 @@ import numpy as np
 
 from mixtree.data.sources import Sources
 from mixtree.errors import InputError, SearchError
+from mixtree.places import is_text
 from mixtree.search import Search, Trial, is_built_in
 from mixtree.simplex import as_mixture
 from mixtree.tree import Path
@@ -19,7 +20,10 @@ def source_names(trainer: object) -> tuple[str, ...]:
     """The names of a trainer's sources: those of its rows, or the ``names`` that it gives; else none."""
     sources = getattr(trainer, "sources", None)
     names = sources.names if isinstance(sources, Sources) else getattr(trainer, "names", ())
-    return tuple(map(str, names)) if isinstance(names, list | tuple) else ()
+    found = tuple(map(str, names)) if isinstance(names, list | tuple) else ()
+    if not all(map(is_text, found)):
+        raise InputError(f"a source's name must be text that UTF-8 can hold; the trainer's are {found!r}")
+    return found
 
 
 def check_unused(search: Search) -> None:

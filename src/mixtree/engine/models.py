@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.errors import CheckpointError, SearchError
+from mixtree.places import is_text
 from mixtree.search import Search, Trial
 from mixtree.trainer import State, Trainer
 from mixtree.tree import Path, Tree
@@ -104,10 +105,12 @@ class States(Generic[State]):
         """A model as its trainer saves it."""
         arrays: Any = self._trainer.save(state)
         if not isinstance(arrays, Mapping) or not all(
-            isinstance(name, str) and isinstance(array, np.ndarray | np.generic)
-            for name, array in arrays.items()
+            is_text(name) and isinstance(array, np.ndarray | np.generic) for name, array in arrays.items()
         ):
-            raise SearchError(f"a trainer saves a model as arrays by name; it gave {repr(arrays)[:100]}")
+            raise SearchError(
+                "a model is saved as {name: array}, numpy arrays under names that UTF-8 can hold; the trainer's "
+                f"save returned {repr(arrays)[:80]}"
+            )
         return dict(arrays)
 
     def _size(self, path: Path, state: State) -> int:

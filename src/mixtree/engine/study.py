@@ -150,11 +150,11 @@ def run(
     again, where the trainer's are not the same: without those held out, with folds of them or with weights.
     """
     _check(search, trainer, workers=workers, keep=keep, time_limit=time_limit, max_failures=max_failures)
-    if not isinstance(listeners, Sequence) or not all(map(callable, listeners)):
-        raise InputError(f"listeners are a list of functions that take an event; got {listeners!r}")
     if storage is not None or not isinstance(study, str) or not study:
         check_name(study)
     check_unused(search)
+    if not isinstance(listeners, list | tuple) or not all(map(callable, listeners)):
+        raise InputError(f"listeners is a list of functions of an event; got {type(listeners).__name__}")
     limits = Limits(workers, time_limit, max_failures, keep, keep_predictions, allow_changed_data)
     budget = int(getattr(search, "budget", 0))
     record = StudyRecord(study, seed, seed if init_seed is None else init_seed, budget, recipe=recipe)
@@ -275,8 +275,8 @@ def stored_verdict(storage: Storage, study: str) -> dict[str, Any] | None:
         found: dict[str, Any] = read(texts[-1], _VERDICT)
     except ValueError as error:
         raise StorageError(
-            f"the verdict of study {study!r} was altered or damaged ({error}): take the study from a copy, "
-            "or delete it and fit again"
+            f"the verdict of study {study!r} was altered or damaged ({error}): take the study's file from "
+            "a copy, or fit again into another one"
         ) from error
     return found
 
@@ -318,12 +318,10 @@ def opened(storage: Storage | str | FilePath | None, *, kept: bool = False) -> I
         # Closed again: a file that nobody has open is whole, without a journal beside it.
         with closing(open_storage(storage)) as place:
             yield place
-    elif storage is None:
-        yield _Kept() if kept else ScratchStorage()
-    elif isinstance(storage, Storage):
-        yield storage
+    elif storage is None or isinstance(storage, Storage):
+        yield (_Kept() if kept else ScratchStorage()) if storage is None else storage
     else:
-        raise InputError(f"storage is a file's name, a URL or a Storage; got {storage!r}")
+        raise InputError(f"storage is a file name, a database URL or a Storage; got {type(storage).__name__}")
 
 
 def seconds_left(time_limit: float | None, since: float) -> float | None:

@@ -127,7 +127,9 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             _refuse_missing(source, "source", "say where each row comes from")
         if (source is not None or X_val is not None) and _in_cross_validation():
             warnings.warn(_SOURCE_ROWS, SourceRowsWarning, stacklevel=2)
-        groups = np.full(len(labels), ONLY) if source is None else np.asarray(source).astype(str)
+        # Of whole numbers in a list, near 2⁶⁴ and below 0, numpy would make floats that are the same.
+        kind = object if isinstance(source, list) else None
+        groups = np.full(len(labels), ONLY) if source is None else np.asarray(source, dtype=kind).astype(str)
         if groups.shape != (len(labels),):
             raise DataError(
                 f"source must name one source per row: {len(labels)} rows, got shape {groups.shape}"
@@ -575,7 +577,11 @@ def _joined(X: Any, y: Any, source: Any) -> tuple[Any, Any, Any]:
         return X, y, source
     if y is not None or source is not None:
         raise InputError("give {name: (X, y)} alone, or X, y and source; not both")
+    if not X:
+        raise DataError("there are no sources: give at least one, {name: (X, y)}")
     for name, part in X.items():
+        if not (isinstance(part, tuple | list) and len(part) == 2 and part[1] is not None):
+            raise DataError(f"source {name!r}: give (X, y), features and labels")
         for values, what in zip(part, ("X", "y"), strict=False):
             refuse_lossy(values, f"{what} of source {name!r}")
     names = np.concatenate([np.full(len(part[1]), name) for name, part in X.items()])

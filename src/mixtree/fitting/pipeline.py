@@ -47,14 +47,15 @@ _MOST_GIVEN = 1_000_000  # classes; a model has weights for each
 _KEPT = 2e7  # predictions of all nodes together that are kept for the verdict: some 160 MB
 
 _KINDS: dict[str, tuple[Any, str]] = {
-    "policy": (str, "the name of a policy"),
+    "policy": (str, "text"),
     "nu": (Real | str, "a number, or 'auto'"),
     "rho": (Real, "a number"),
     "optimism": (Real, "a number"),
     "max_passes": (Real, "a number"),
+    "holdout": (Real, "a number"),
     "width": (int, "a whole number"),
-    "minimum": (Mapping, "a dictionary of weights by source"),
-    "maximum": (Mapping, "a dictionary of weights by source"),
+    "minimum": (Mapping, "numbers by the names of sources"),
+    "maximum": (Mapping, "numbers by the names of sources"),
 }
 """What options are; the ranges of numbers are looked at where they are used."""
 

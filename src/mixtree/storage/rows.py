@@ -99,8 +99,8 @@ def study_record(row: Any) -> StudyRecord:
 
 def _damaged(what: str, error: ValueError) -> StorageError:
     return StorageError(
-        f"the row of {what} was altered or damaged ({error}): take the study from a copy, or delete it and "
-        "fit again"
+        f"the row of {what} was altered or damaged ({error}): take the study's file from a copy, or "
+        "fit again into another one"
     )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Generic, Protocol
+from numbers import Real
+from typing import Any, Generic, Protocol
 
 from mixtree.engine.models import States
-from mixtree.errors import CheckpointError, SearchError
+from mixtree.errors import CheckpointError, SearchError, TrainingError
 from mixtree.search import Trial
 from mixtree.seeds import INIT, derive_seed
 from mixtree.trainer import Evaluation, Job, Part, State, Trainer
@@ -71,18 +72,40 @@ class Runner(Generic[State]):
             if (segment := trial.segment) is not None:
                 part = Part(derive_seed(self.seed, segment.stream), segment.before, segment.total)
             jobs.append(Job(parent, trial.mixture, trial.steps, seed, trial.lr_scale, part))
-        states = self.trainer.train(jobs)
+        states = self._listed("train", self.trainer.train(jobs))
         if len(states) != len(jobs):
             raise SearchError(f"the trainer was given {len(jobs)} jobs and returned {len(states)} models")
-        evaluations = self.trainer.evaluate(states)
+        evaluations = self._listed("evaluate", self.trainer.evaluate(states))
+        for each in evaluations:
+            if not isinstance(each, Evaluation) or not _is_number(each.value):
+                found = each.value if isinstance(each, Evaluation) else each
+                raise TrainingError(
+                    f"{type(self.trainer).__name__}.evaluate must return an Evaluation per model, whose "
+                    f"value is a number; got {repr(found)[:80]}"
+                )
         for at, trial in enumerate(task.trials):
             self.states.put(trial.path, states[at])
         return Done(task, tuple(evaluations), time.perf_counter() - started)
+
+    def _listed(self, method: str, given: Any) -> Any:
+        """What the trainer returned, which may be anybody's."""
+        if isinstance(given, list | tuple):
+            return given
+        raise TrainingError(
+            f"{type(self.trainer).__name__}.{method} must return a list; got {type(given).__name__}"
+        )
 
     def _start(self) -> State:
         if self._initial is None:
             self._initial = self.trainer.init(derive_seed(self._init_seed, (), INIT))
         return self._initial
+
+
+def _is_number(value: Any) -> bool:
+    """Also of numpy, in an array without dimensions too."""
+    if type(value) is float:
+        return True
+    return isinstance(value, Real) or (getattr(value, "shape", None) == () and value.dtype.kind in "iuf")
 
 
 class SerialExecutor(Generic[State]):
