@@ -108,8 +108,8 @@ class States(Generic[State]):
             is_text(name) and isinstance(array, np.ndarray | np.generic) for name, array in arrays.items()
         ):
             raise SearchError(
-                "a model is saved as {name: array}, numpy arrays under names that UTF-8 can hold; the trainer's "
-                f"save returned {repr(arrays)[:80]}"
+                "a model is saved as {name: array}, numpy arrays under names that UTF-8 can hold; the "
+                f"trainer's save returned {repr(arrays)[:80]}"
             )
         return dict(arrays)
 
