@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
 INPUTS := pyproject.toml constraints.txt hatch_build.py src/mixtree/_native/_arithmetic.c src/mixtree/_native/_mlp.c
 
-.PHONY: demo test lint bench arena clean
+.PHONY: demo test lint bench arena attack clean
 
 demo: $(VENV)/.base
 	$(BIN)/mixtree demo
@@ -21,6 +21,9 @@ lint: $(VENV)/.dev
 
 arena: $(VENV)/.dev
 	$(BIN)/mixtree arena
+
+attack: $(VENV)/.dev
+	$(BIN)/python tests/attack/run.py --page docs/robustness.md
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/run.py

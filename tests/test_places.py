@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mixtree.errors import StorageError
-from mixtree.places import LONGEST_FILE_NAME, file_name, said, without_secrets
+from mixtree.places import LONGEST_FILE_NAME, file_name, in_markdown, is_text, said, without_secrets
 
 SHOWN = {
     "postgres://u:hunter2@h:5432/base": "postgres://u@h:5432/base",
@@ -51,3 +51,31 @@ def test_short_names_are_as_they_were_and_no_name_is_another_s_short_form() -> N
     assert file_name("名" * 28) == "%E5%90%8D" * 28
     short = file_name("名" * 29)
     assert file_name("名" * 20 + short[180:]) != short
+
+
+HOSTILE = "\x1b[31m\u202e\u2028\x9b\r\x07\udcff\ud800\U000e0041\ufeff"
+
+
+def test_nothing_that_is_said_steers_a_terminal_or_hides() -> None:
+    shown = said(f"a{HOSTILE}b")
+    assert shown == (r"a\x1b[31m\u202e\u2028\x9b\x0d\x07\xff\ud800\U000e0041\ufeffb")
+    assert said(shown) == shown
+    assert str(StorageError(f"no {HOSTILE}")).isprintable()
+
+
+@pytest.mark.parametrize("name", ["名前 – é 🌳", "می‌خواهم", "two\nlines\tand more", "👩‍💻", "a\\x1b"])
+def test_what_people_write_is_said_as_it_is(name: str) -> None:
+    assert said(name) == name
+
+
+def test_a_name_is_no_markup_of_a_page() -> None:
+    page = in_markdown("<script>x</script> ![i](http://h/?a) `a|b`\n# *big* &amp; \x1b[0m")
+    assert not set("<>\n\x1b") & set(page)
+    assert page == (
+        r"&lt;script&gt;x&lt;/script&gt; !\[i\](http://h/?a) \`a\|b\` # \*big\* &amp;amp; \\x1b\[0m"
+    )
+
+
+def test_text_is_what_utf_8_can_hold() -> None:
+    assert is_text("a") and is_text("名\x1b")
+    assert not any(map(is_text, ("\udcff", "a\0", 3)))

@@ -70,6 +70,10 @@ class Search(Protocol):
         """The node to return if the search ended now."""
 
 
+MOST_STEPS = 10**12
+"""Of a budget: at a millionth of a second a step they would take eleven days."""
+
+
 class SearchBase(ABC):
     """A search with a default for everything that is optional.
 
@@ -185,6 +189,8 @@ def check_budget(budget: int) -> int:
         raise InputError(f"the budget must be a whole number of SGD steps; got {budget!r}")
     if budget < 1:
         raise InputError(f"the budget must be at least 1 SGD step; got {budget}")
+    if budget > MOST_STEPS:
+        raise InputError(f"the budget must be at most {MOST_STEPS:,} SGD steps; got {budget}")
     return int(budget)
 
 

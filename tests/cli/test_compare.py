@@ -12,7 +12,7 @@ from rich.console import Console
 
 from mixtree.cli.compare import _REFUSED, _print
 from mixtree.cli.compare import FLAGS as compare_flags
-from mixtree.cli.fit import FLAGS as fit_flags
+from mixtree.cli.options import FIT as fit_flags
 from mixtree.errors import TrainingError
 from mixtree.experiments import comparison
 from mixtree.experiments.comparison import Summary

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -575,3 +576,38 @@ def test_a_folder_that_is_removed_while_the_study_runs_stops_it_at_once(tables, 
     assert answer.code == 1
     assert "was moved or removed while the study ran, which stops here" in answer.err
     assert not Path("out/model.json").exists()
+
+
+def test_a_folder_that_cannot_be_made_leaves_none_of_those_above_it(tables, mixtree, base):
+    answer = mixtree("fit", *base, "--out", f"new/{'x' * 300}")
+    assert answer.code == 2 and "cannot make the folder --out new/xxx" in answer.err
+    assert not Path("new").exists()
+
+
+def test_a_link_to_itself_is_no_model_to_start_from(tables, mixtree, base):
+    Path("ring").symlink_to("ring")
+    answer = mixtree("fit", *base, "--out", "new", "--init", "ring")
+    assert answer.code == 2 and "cannot be read: " in answer.err
+
+
+def test_names_of_anybody_s_steer_no_terminal_and_are_no_markup_of_the_card(tables, done, base):
+    train = pl.read_csv("train.csv")
+    evil = {"ct": "<script>x</script>\x1b[2J", "fl": "\u202e|`*a*`", "oh": "oh"}
+    train.with_columns(pl.col("state").replace(evil)).write_csv("train.csv")
+    fitted = done("fit", *base, "--out", "out", "--verbose")
+    shown = done("show", "out", "--verbose", "--tree")
+    card = Path("out/MODEL_CARD.md").read_text(encoding="utf-8")
+    texts = [fitted.out, fitted.err, shown.out, shown.err, card]
+    assert not any(sign in text for text in texts for sign in "\x1b\u202e")
+    assert "\\x1b[2J" in fitted.out and "\\u202e" in shown.out
+    assert "<script>" not in card and "| &lt;script&gt;x&lt;/script&gt;\\\\x1b\\[2J |" in card
+    assert "\\\\u202e\\|\\`\\*a\\*\\`" in card
+
+
+def test_all_files_of_a_model_can_be_read_by_the_same_people(tables, done, base):
+    before = os.umask(0o027)
+    try:
+        done("fit", *base, "--out", "out")
+    finally:
+        os.umask(before)
+    assert {oct(each.stat().st_mode)[-3:] for each in Path("out").rglob("*") if each.is_file()} == {"640"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mixtree.cli import app
-from mixtree.cli.fit import FLAGS
+from mixtree.cli.options import FIT as FLAGS
 from mixtree.cli.options import pairs, seconds, weights, with_config
 from mixtree.cli.reference import options_of, page
 from mixtree.errors import InputError
@@ -124,3 +125,27 @@ def test_zero_is_not_forgotten(mixtree, tables, base):
         answer = mixtree("fit", *base, flag, "0", "--dry-run")
         assert answer.code == 2, flag
         assert "at least 1; got 0" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("label = " + "[" * 50_000 + "]" * 50_000, "too deep for options"),
+        ("a." * 50_000 + "b = 1", "more than 32 parts"),
+        ("""[ 'a' . "b" . """ + "c . " * 50_000 + "d]", "more than 32 parts"),
+        ("#" * 2**20 + " ", "1,048,577 bytes are too many"),
+        ("budget = " + "9" * 10_000, "is not valid TOML"),
+    ],
+    ids=["nested", "chained", "a chain with quotes", "large", "an endless number"],
+)
+def test_toml_that_no_parser_ends_with_is_refused_at_once(tmp_path, text, message):
+    started = time.monotonic()
+    with pytest.raises(InputError, match=f"options.toml:? .*{message}"):
+        config(tmp_path, text)
+    assert time.monotonic() - started < 2
+
+
+def test_long_lists_and_long_words_are_no_chains(tmp_path):
+    weights = ", ".join(f"s{n} = 0.{n}" for n in range(1, 500))
+    _, values = config(tmp_path, f"min = {{ {weights} }}\nlabel = '{'a.b.' * 9}'\n# {'-' * 500_000}")
+    assert len(values["min"]) == 499

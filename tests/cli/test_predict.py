@@ -93,3 +93,26 @@ def test_rows_unlike_the_training_rows_are_told(model, done):
     assert (
         f"warning: column {text!r} of other.csv: 100% of the rows have a value that no training row" in told
     )
+
+
+def test_text_that_a_spreadsheet_would_run_is_escaped_when_asked(tables, done, mixtree, base):
+    labels = {"yes": "=cmd|' /C calc'!A0", "no": "-1+1"}
+    for name in ("train", "val", "test"):
+        table = pl.read_csv(f"{name}.csv")
+        table.with_columns(pl.col("bought").replace(labels)).write_csv(f"{name}.csv")
+    done("fit", *base, "--out", "out")
+    new = pl.read_csv("new.csv")
+    odd = [pl.lit(-2).alias("=n"), pl.lit("@SUM(1)").alias("+t"), pl.lit("plain").alias("p")]
+    new.with_columns(odd).write_csv("new.csv")
+    keep = ["--keep", "=n", "--keep", "+t", "--keep", "p"]
+    done("predict", "out", "new.csv", "-o", "as-they-are.csv", *keep)
+    done("predict", "out", "new.csv", "-o", "escaped.csv", *keep, "--escape-formulas")
+    plain, safe = (pl.read_csv(f"{name}.csv") for name in ("as-they-are", "escaped"))
+    assert set(plain["prediction"]) == set(labels.values())
+    assert safe["prediction"].to_list() == [f"'{each}" for each in plain["prediction"]]
+    assert safe.columns[:3] == ["'=n", "'+t", "p"]
+    assert safe["'+t"][0] == "'@SUM(1)" and safe["p"][0] == "plain" and safe["'=n"][0] == -2
+    assert safe[:, 4:].equals(plain[:, 4:])
+    refused = mixtree("predict", "out", "new.csv", "-o", "p.parquet", "--escape-formulas")
+    assert refused.code == 2 and "--escape-formulas is for .csv" in refused.err
+    assert not Path("p.parquet").exists()

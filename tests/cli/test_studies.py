@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -201,3 +202,40 @@ def test_show_lists_no_model_that_was_trained_on_validation_rows(tables, done, b
     assert "target folds" not in told.split("\nmixture:")[1].split("verdict:")[0]
     assert "→" in told
     assert "trained on" in " ".join(told.split())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("UPDATE studies SET config = '{'", "the row of study 'fit' was altered"),
+        ("UPDATE nodes SET steps = 'x' WHERE path = '0'", "the row of node '0' was altered"),
+        ("UPDATE events SET message = '[[' WHERE kind = 'verdict'", "the verdict of study 'fit' was altered"),
+        (
+            """UPDATE events SET message = '{"sentence": 3}' WHERE kind = 'verdict'""",
+            "the verdict of study 'fit' was altered or damaged .sentence must be text",
+        ),
+        (
+            "UPDATE studies SET recipe = json_set(recipe, '$.values.out', 3)",
+            "the recipe of study 'fit' was altered or damaged .values.out must be text",
+        ),
+    ],
+)
+def test_an_altered_study_is_told_in_one_line(study, mixtree, change, words):
+    with closing(sqlite3.connect("out/study.db")) as database, database:
+        database.execute(change)
+    answer = mixtree("show", "out")
+    assert answer.code == 1 and re.match(f"mixtree: {words}", answer.err), answer.err
+
+
+def test_a_study_whose_best_node_is_gone_is_shown(study, done):
+    with closing(sqlite3.connect("out/study.db")) as database, database:
+        database.execute("UPDATE studies SET best = '7/7'")
+    assert "fit: finished" in done("show", "out").out
+
+
+def test_a_recipe_of_another_program_is_no_recipe_of_ours(study, done, mixtree):
+    with closing(sqlite3.connect("out/study.db")) as database, database:
+        database.execute("""UPDATE studies SET recipe = '{"mine": 3}'""")
+    assert "fit: finished" in done("show", "out").out
+    refused = mixtree("resume", "out")
+    assert refused.code == 2 and "was not made by mixtree fit" in refused.err

@@ -105,3 +105,15 @@ def test_rows_are_known_by_ids_of_64_bits() -> None:
     assert len(np.unique(row_numbers([Rows(ids, np.zeros(50))])[0])) == 50
     one, other = row_numbers([Rows(ids[:30], np.zeros(30)), Rows(ids[20:], np.zeros(30))])
     assert len(np.intersect1d(one, other)) == 10
+
+
+@pytest.mark.parametrize("values", [iter([1.0]), (each for each in [1.0]), map(float, [1])])
+def test_what_can_be_read_only_once_is_refused(values: Any) -> None:
+    with pytest.raises(DataError, match="X: a .* can be read only once: give a list or an array"):
+        refuse_lossy(values, "X")
+
+
+def test_masked_rows_of_a_list_are_refused() -> None:
+    rows = [np.ma.masked_greater(np.array([1.0, 2.0]), 1.5), np.array([0.0, 0.0])]
+    with pytest.raises(DataError, match="1 values of a masked array are masked"):
+        refuse_lossy(rows, "X")

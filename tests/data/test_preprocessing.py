@@ -332,12 +332,50 @@ def test_damaged_files_are_refused(tmp_path: Path, key: str, value: Any, words: 
         Preprocessor.from_files(tmp_path)
 
 
+EDITS: list[tuple[str, Any]] = [
+    ("kind", "odd"),
+    ("kind", None),
+    ("name", ["x"]),
+    ("missing", "yes"),
+    ("levels", "ab"),
+    ("levels", ["a", "a"]),
+    ("levels", [1]),
+    ("levels", ["\udcff"]),
+    ("format", "%Q"),
+    ("parts", ["century"]),
+    ("parts", ["year", "year"]),
+    ("treatment", 3),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), EDITS)
+def test_edited_columns_are_refused(tmp_path: Path, key: str, value: Any) -> None:
+    Preprocessor.fit(table()).to_files(tmp_path)
+    plain = json.loads((tmp_path / FILE).read_text(encoding="utf-8"))
+    for column in plain["columns"]:
+        column[key] = value
+    (tmp_path / FILE).write_text(json.dumps(plain), encoding="utf-8")
+    with pytest.raises(DataError, match=f"{FILE}: damaged"):
+        Preprocessor.from_files(tmp_path)
+
+
+def test_statistics_that_divide_by_nothing_are_refused(tmp_path: Path) -> None:
+    Preprocessor.fit(table()).to_files(tmp_path)
+    plain = json.loads((tmp_path / FILE).read_text(encoding="utf-8"))
+    for scale in (0.0, -1.0, float("nan")):
+        changed = {**plain, "scales": [scale, *plain["scales"][1:]]}
+        (tmp_path / FILE).write_text(json.dumps(changed), encoding="utf-8")
+        with pytest.raises(DataError, match=f"{FILE}: damaged"):
+            Preprocessor.from_files(tmp_path)
+
+
 def test_a_file_that_is_no_json_or_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file; is this the folder of a model"):
         Preprocessor.from_files(tmp_path)
-    (tmp_path / FILE).write_text("{", encoding="utf-8")
-    with pytest.raises(DataError, match="damaged"):
-        Preprocessor.from_files(tmp_path)
+    for text in ("{", "[" * 100_000):
+        (tmp_path / FILE).write_text(text, encoding="utf-8")
+        with pytest.raises(DataError, match="damaged"):
+            Preprocessor.from_files(tmp_path)
 
 
 def test_keys_are_equal_for_equal_rows_only() -> None:

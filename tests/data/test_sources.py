@@ -137,3 +137,23 @@ def test_an_unknown_source_lists_the_known_ones() -> None:
     sources = Sources.from_dict({"US": rows(), "France": rows()}, rows(), classes=2)
     with pytest.raises(MixtreeError, match="unknown source 'Chile'; the sources are 'US', 'France'"):
         sources.index("Chile")
+
+
+def test_rows_without_columns_are_refused():
+    nothing = (np.zeros((4, 0)), np.array([0.0, 1.0, 0.0, 1.0]))
+    with pytest.raises(DataError, match=r"rows of shape \(0,\): there are no features"):
+        Sources.from_dict({"a": nothing}, nothing, classes=None)
+
+
+@pytest.mark.parametrize("name", ["a\udcff", "\ud800", "a\0"])
+def test_a_name_that_no_file_can_hold_is_refused(name):
+    rows = (np.ones((4, 1)), np.array([0.0, 1.0, 0.0, 1.0]))
+    with pytest.raises(DataError, match="must be text that UTF-8 can hold"):
+        Sources.from_dict({name: rows}, rows, classes=None)
+
+
+@pytest.mark.parametrize("classes", ["2", 2.0, True, 1, -1, 2**40])
+def test_a_number_of_classes_that_is_none_is_refused(classes):
+    part = Rows(np.ones((4, 1)), np.array([0, 1, 0, 1]))
+    with pytest.raises(DataError, match="classes must be 2 or more, or 0.* got"):
+        Sources(("a",), (part,), part, classes)

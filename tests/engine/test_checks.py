@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,13 @@ import pytest
 
 from mixtree.data.synthetic import synthetic
 from mixtree.engine.study import run
-from mixtree.errors import InputError, SearchError
+from mixtree.errors import InputError, MixtreeError, SearchError
 from mixtree.metrics import LOG_LOSS
 from mixtree.partition import bisect, simplex_root
 from mixtree.policies.registry import Setting, make_search, training_sources
 from mixtree.policies.retries import AtRate
 from mixtree.search import as_node
+from mixtree.trainer import Evaluation
 from mixtree.trainers.mlp import MlpTrainer
 from mixtree.tree import Trial
 from mixtree.tree_search import TreeSearch
@@ -104,3 +106,79 @@ def test_a_policy_of_ours_knows_what_it_does_with_the_target_s_rows_at_any_step_
     setting = Setting(problem.names, problem.sizes, 20, 10, data=problem, metric=LOG_LOSS)
     for search in (make_search("validation", setting), AtRate(make_search("validation", setting), 3.0)):
         assert run(search, MlpTrainer(training_sources("validation", setting), hidden=())).warnings == ()
+
+
+class Odd:
+    """A trainer whose methods return what they are told to."""
+
+    def __init__(self, **given: Any) -> None:
+        self.given = given
+
+    def init(self, seed: int) -> float:
+        return 0.0
+
+    def train(self, jobs: Any) -> Any:
+        return self.given.get("train", [0.0] * len(jobs))
+
+    def evaluate(self, states: Any) -> Any:
+        return self.given.get("evaluate", [Evaluation(1.0)] * len(states))
+
+    def save(self, state: Any) -> Any:
+        return self.given.get("save", {"a": np.zeros(1)})
+
+    def load(self, arrays: Any) -> float:
+        return 0.0
+
+
+def odd_run(tmp_path: Path, **given: Any) -> Any:
+    return run(Listed([Trial((0,), EVEN, 5)]), Odd(**given), storage=tmp_path / "s.db")
+
+
+@pytest.mark.parametrize("value", [1, 1.0, np.float32(1), np.array(1.0), float("inf")])
+def test_a_trainer_may_score_with_any_number(tmp_path: Path, value: Any) -> None:
+    assert odd_run(tmp_path, evaluate=[Evaluation(value)]).value == value
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"train": None}, "Odd.train must return a list; got NoneType"),
+        ({"train": "x"}, "Odd.train must return a list; got str"),
+        ({"train": iter([0.0])}, "Odd.train must return a list; got list_iterator"),
+        ({"evaluate": None}, "Odd.evaluate must return a list; got NoneType"),
+        ({"evaluate": "x"}, "Odd.evaluate must return a list; got str"),
+        ({"evaluate": [None]}, "Odd.evaluate must return an Evaluation per model.* got None"),
+        ({"evaluate": [0.5]}, "Odd.evaluate must return an Evaluation per model.* got 0.5"),
+        ({"evaluate": [Evaluation(None)]}, "whose value is a number; got None"),
+        ({"evaluate": [Evaluation("low")]}, "whose value is a number; got 'low'"),
+        ({"evaluate": [Evaluation(1j)]}, "whose value is a number; got 1j"),
+        ({"save": None}, "a model is saved as {name: array}.* returned None"),
+        ({"save": "x"}, "a model is saved as {name: array}.* returned 'x'"),
+        ({"save": {"a": [1]}}, "a model is saved as {name: array}"),
+        ({"save": {1: np.zeros(1)}}, "a model is saved as {name: array}"),
+        ({"save": {"\udcff": np.zeros(1)}}, "a model is saved as {name: array}"),
+    ],
+)
+def test_what_a_trainer_returns_is_looked_at(tmp_path: Path, given: Any, message: str) -> None:
+    with pytest.raises(MixtreeError, match=message):
+        odd_run(tmp_path, **given)
+
+
+def test_names_that_no_file_can_hold_leave_no_study(tmp_path: Path) -> None:
+    odd = Odd()
+    odd.names = ["a", "b", "\udcff"]  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match="must be text that UTF-8 can hold"):
+        run(Listed([Trial((0,), EVEN, 5)]), odd, storage=tmp_path / "s.db")
+    assert not (tmp_path / "s.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"storage": 3}, "storage is a file name.* got int"),
+        ({"listeners": 3}, "listeners is a list.* got int"),
+    ],
+)
+def test_arguments_of_a_wrong_kind(trainer: MlpTrainer, given: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        run(Listed([Trial((0,), EVEN, 5)]), trainer, **given)

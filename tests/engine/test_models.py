@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mixtree.engine.models import Models
-from mixtree.errors import CheckpointError
+from mixtree.errors import CheckpointError, SearchError
 from mixtree.storage.checkpoints import Checkpoints
 from mixtree.trainer import Evaluation, Job
 from mixtree.tree import Path as NodePath
@@ -164,3 +164,15 @@ def test_models_on_disk_outlive_the_process(keeper: Keeper, tmp_path: Path) -> N
     later.close()
     assert later.checkpoints is not None
     assert later.checkpoints.count() == 2  # closing removes only what was temporary
+
+
+@pytest.mark.parametrize("saved", [None, "text", [], {"w": [1.0]}, {1: np.zeros(2)}, (each for each in ())])
+def test_a_trainer_that_saves_no_arrays_is_told_so(tmp_path: Path, saved: Any) -> None:
+    class Other(Keeper):
+        def save(self, state: Model) -> Any:
+            return saved
+
+    keeper = Other()
+    for checkpoints in (None, Checkpoints(str(tmp_path), "study")):
+        with pytest.raises(SearchError, match="a model is saved as {name: array}"):
+            Models(keeper, checkpoints).put((), keeper.make(1))

@@ -174,3 +174,17 @@ def test_sampler_weights_give_the_mixture_back():
 def test_unknown_format_lists_the_formats():
     with pytest.raises(InputError, match=", ".join(FORMATS)):
         export_mixture(WEIGHTS, "csv")
+
+
+@pytest.mark.parametrize("form", ["json", "sampler", "huggingface", "axolotl", "mosaic"])
+def test_no_name_steers_a_terminal(form):
+    names = ["safe\u202egnp.exe", "\x1b[31mred", "\U000e0041tag"]
+    text = export_mixture(dict.fromkeys(names, 1 / 3), form, sizes=dict.fromkeys(names, 5))
+    assert all(each.isprintable() or each == "\n" for each in text)
+    if form == "json":
+        assert list(json.loads(text)) == names
+
+
+def test_a_blend_string_holds_no_name_that_steers_a_terminal():
+    with pytest.raises(InputError, match="source names with spaces or control characters: 'x.u202e'"):
+        export_mixture({"x\u202e": 1.0}, "megatron")

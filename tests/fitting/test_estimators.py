@@ -424,3 +424,38 @@ def test_validation_rows_that_are_source_rows_are_told_of():
     fitted = MixtureClassifier("linear", budget=20).fit(x, y, X_val=x[:150], y_val=y[:150])
     told = "150 of 150 validation rows also stand in source 'all' (the same features)"
     assert any(each.startswith(told) for each in fitted.verdict_.warnings)
+
+
+@pytest.mark.parametrize(
+    ("kind", "x", "y", "message"),
+    [
+        (MixtureRegressor, [[0.0], [1.0]] * 20, ["yes", "no"] * 20, "labels of a regression are numbers"),
+        (MixtureClassifier, [[0.0], [1.0, 2.0]] * 20, [0, 1] * 20, "X must be a table"),
+    ],
+)
+def test_what_is_no_table_of_numbers_is_refused_in_words(kind, x, y, message):
+    with pytest.raises(DataError, match=message):
+        kind(estimator="linear", budget=4).fit(x, y)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({}, "there are no sources"),
+        ({"a": 3}, "source 'a': give .X, y."),
+        ({"a": (np.ones((4, 1)), None)}, "source 'a': give .X, y."),
+        ({"a": (iter([1.0]), [1])}, "X of source 'a': a list_iterator can be read only once"),
+    ],
+)
+def test_sources_that_are_none_are_refused(parts, message):
+    with pytest.raises(DataError, match=message):
+        MixtureClassifier("linear", budget=40).fit(parts)
+
+
+def test_sources_may_be_numbered_in_any_way():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    y = (x[:, 0] > 0).astype(int)
+    source = [2**64 - 1 if each > 0 else -1 for each in x[:, 1]]
+    model = MixtureClassifier("linear", budget=40, reference="none")
+    assert set(model.fit(x, y, source=source, X_val=x, y_val=y).mixture_) == {"-1", str(2**64 - 1)}

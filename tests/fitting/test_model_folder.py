@@ -106,10 +106,10 @@ def test_the_verdict_is_a_file_and_a_section(folder):
     assert json.loads((place / "verdict.json").read_text()) == verdict
     card = (place / "MODEL_CARD.md").read_text(encoding="utf-8")
     for words in (
-        "## Verdict\n- Not distinguishable from a|b.\n- Expect auroc 0.8.\n- Next: use the model.\n"
+        "## Verdict\n- Not distinguishable from a\\|b.\n- Expect auroc 0.8.\n- Next: use the model.\n"
         "- **Warning:** few rows\n",
         "| a\\|b | +0.0100 | −0.1000 … +0.2000 | – |",
-        "\n- a note\n- steps trained for this verdict, outside the budget: a|b 40",
+        "\n- a note\n- steps trained for this verdict, outside the budget: a\\|b 40",
         "No mixture is better by more than 0.1.",
     ):
         assert words in card
@@ -158,7 +158,7 @@ def test_the_card_of_a_regression_without_test_rows(folder):
     ("file", "content", "message"),
     [
         ("model.json", None, "no model folder"),
-        ("model.json", "{", "cannot be read"),
+        ("model.json", "{", "damaged"),
         ("model.json", "[]", "damaged"),
         ("model.json", "{}", "damaged"),
         ("weights.safetensors", None, "no model folder"),
@@ -175,6 +175,51 @@ def test_a_damaged_folder_says_which_file(folder, file, content, message):
         (place / file).write_text(content)
     with pytest.raises(InputError, match=message):
         load_model(place)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("format", "1"),
+        ("model", {"name": "linear"}),
+        ("model", {"name": "linear", "features": 10**12, "lr": None, "batch_size": 50}),
+        ("model", {"name": "linear", "features": 4, "lr": None, "batch_size": 50}),
+        ("model", {"name": "mlp", "features": 3, "lr": None, "batch_size": 50}),
+        ("model", {"name": "none of ours", "features": 3, "lr": None, "batch_size": 50}),
+        ("model", {"name": "linear", "features": 3, "lr": "fast", "batch_size": 50}),
+        ("sources", "ab"),
+        ("sources", []),
+        ("sources", ["a", "a"]),
+        ("sources", ["a\udcff"]),
+        ("classes", ["no"]),
+        ("classes", ["no", "no"]),
+        ("classes", ["no", 1]),
+        ("classes", ["no", "yes", "maybe"]),
+        ("classes", {"no": 1}),
+        ("digests", {"weights.safetensors": 3}),
+        ("label", 3),
+        ("label_scale", [0.0]),
+        ("label_scale", [0.0, 0.0]),
+        ("label_scale", ["a", 1.0]),
+        ("storage", 3),
+        ("val_score", "high"),
+    ],
+)
+def test_edited_metadata_is_refused(folder, key, value):
+    place = folder[0]
+    about = json.loads((place / "model.json").read_text(encoding="utf-8"))
+    assert about["model"]["features"] == 3
+    (place / "model.json").write_text(json.dumps({**about, key: value}))
+    with pytest.raises(InputError, match="is damaged"):
+        load_model(place)
+
+
+def test_a_study_s_file_need_not_have_a_name_in_utf_8(folder):
+    place, _, about = folder
+    loaded = load_model(place)
+    files = {"arrays": loaded.trainer.save(loaded.state), "preprocessor": loaded.preprocessor}
+    write_model(place, about={**about, "storage": "/srv/\udcff.db"}, **files)
+    assert read_about(place)["storage"] == "/srv/\udcff.db"
 
 
 def test_a_newer_format_asks_for_an_upgrade(folder):
@@ -230,6 +275,17 @@ def write_other(other, place):
 def test_weights_and_features_of_another_model_are_refused(folder, attack):
     attack(folder[0])
     with pytest.raises(InputError, match="is damaged, or of another model: model.json has another digest"):
+        load_model(folder[0])
+
+
+def test_weights_of_nan_are_refused_even_with_the_right_digest(folder):
+    whole = load_model(folder[0])
+    arrays = {
+        name: array * np.nan if name == "parameters" else array
+        for name, array in whole.trainer.save(whole.state).items()
+    }
+    write_model(folder[0], arrays=arrays, preprocessor=whole.preprocessor, about=whole.about)
+    with pytest.raises(InputError, match="weights.safetensors holds NaN in 'parameters'"):
         load_model(folder[0])
 
 

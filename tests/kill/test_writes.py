@@ -52,10 +52,8 @@ def model(folder: Path, shift: float, seed: int, verdict: dict[str, Any] | None)
     write_model(folder, arrays=arrays, preprocessor=data.preprocessor, about=about)
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def make_base(folder: Path) -> Path:
     """A folder with an old model in out, a new one, and rows to predict."""
-    folder = tmp_path_factory.mktemp("base")
     verdict = {"sentence": "An answer.", "against": [], "notes": [], "reference_spent": {}, "warnings": []}
     model(folder / "out", 0.0, 1, verdict)
     (folder / "out" / "preprocessing" / "mine.txt").write_text("of the user")
@@ -80,14 +78,14 @@ def files_of(folder: Path) -> dict[str, str]:
 
 
 EXPORT = ["export", "study", "-o", "mixture.json"]
-FILES = {"predictions": PREDICT, "export": EXPORT}
-KINDS = [("kill", "model"), ("full", "model"), *(("kill", name) for name in FILES), ("full", "export")]
+PARQUET = ["predict", "out", "rows.csv", "-o", "rows-predicted.parquet"]
+FILES = {"predictions": PREDICT, "predictions as Parquet": PARQUET, "export": EXPORT}
+KINDS = [(how, name) for name in ("model", *FILES) for how in ("kill", "full")]
 
 
-@pytest.fixture(scope="module")
-def attempts(base: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[Any]]:
+def stopped_writes(base: Path, work: Path) -> dict[tuple[str, str], list[Any]]:
     """What each kind of stop of each kind of write came to; one process for all, which imports but once."""
-    work, plans = tmp_path_factory.mktemp("work"), []
+    plans = []
     for how, name in KINDS:
         write = FILES.get(name, ["model", "new", "out"])
         then = FILES.get(name, PREDICT)
@@ -102,6 +100,16 @@ def attempts(base: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple
     )
     assert done.returncode == 0, done.stderr
     return dict(zip(KINDS, map(json.loads, done.stdout.splitlines()), strict=True))
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_base(tmp_path_factory.mktemp("base"))
+
+
+@pytest.fixture(scope="module")
+def attempts(base: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], list[Any]]:
+    return stopped_writes(base, tmp_path_factory.mktemp("work"))
 
 
 def check(attempts: list[Any], how: str) -> tuple[list[Any], Any]:

@@ -181,6 +181,7 @@ def test_asking_before_telling() -> None:
     ("make", "message"),
     [
         (lambda: uniform(2, budget=0), "budget must be at least 1 SGD step; got 0"),
+        (lambda: uniform(2, budget=2**70), "budget must be at most 1,000,000,000,000 SGD steps"),
         (lambda: uniform(2, budget=-7, decay=True), "budget must be at least 1 SGD step; got -7"),
         (lambda: uniform(2, budget=2.5), "budget must be a whole number"),
         (lambda: uniform(2, budget="many"), "budget must be a whole number"),

@@ -414,6 +414,7 @@ def test_an_url_that_is_none(url: str, reason: str) -> None:
         "nonsense://h/base?password=hunter2",
         "postgres://u:hunter2@127.0.0.1:1/base?password=hunter2",
         "postgresql+psycopg2://u:hunter2@h/base",
+        "postgres://u:hunter2\udcff@h/base",
     ],
 )
 def test_no_error_tells_a_password(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -671,7 +672,9 @@ def test_a_read_only_file_is_told(storage: SqlStorage) -> None:
     assert storage.load("mine").budget == 100
 
 
-@pytest.mark.parametrize("name", ["what?.db", "50%20 off.db", "a#b.db", "ünï çödé.db", "a&b=c?mode=ro.db"])
+@pytest.mark.parametrize(
+    "name", ["what?.db", "50%20 off.db", "a#b.db", "ünï çödé.db", "a&b=c?mode=ro.db", "\udcff.db"]
+)
 def test_a_file_s_name_is_taken_as_it_is(tmp_path: Path, name: str) -> None:
     with closing(SqlStorage(tmp_path / name)) as storage:
         storage.create(RECORD)
@@ -694,3 +697,15 @@ def test_a_study_that_may_only_be_read_can_be_read(
         with pytest.raises(StorageError, match="cannot write to .*readonly database"):
             storage.add_event("mine", "note", "text")
     assert {each.name for each in tmp_path.iterdir()} == {file.name}
+
+
+def test_a_file_of_which_sqlite_cannot_say_what_is_wrong_is_damaged(file: Path) -> None:
+    with closing(SqlStorage(file)) as storage:
+        storage.create(RECORD)
+    with closing(sqlite3.connect(file)) as base:
+        # SQLite names the table in its error, whose bytes Python cannot read.
+        base.execute("PRAGMA writable_schema=ON")
+        base.execute("UPDATE sqlite_master SET name = CAST(x'41ff' AS TEXT), sql = 'x' WHERE name = 'events'")
+        base.commit()
+    with pytest.raises(StorageError, match="is damaged or altered: it holds text that is not UTF-8"):
+        SqlStorage(file)

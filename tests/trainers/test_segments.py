@@ -12,8 +12,10 @@ import pytest
 from mixtree.data.sources import Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.engine.study import run
+from mixtree.errors import InputError
 from mixtree.policies.fixed import Chain, Stage
 from mixtree.search import SEGMENTS, in_segments
+from mixtree.trainer import Job
 from mixtree.trainers.mlp import MlpTrainer, TheoryStep
 from mixtree.trainers.reference import ReferenceTrainer
 from mixtree.tree import Trial
@@ -125,3 +127,10 @@ def test_segments_are_of_at_least_50_steps_and_at_most_20() -> None:
             assert min(each.steps for each in parts) >= 50
             begun = [each.segment.before for each in parts if each.segment is not None]
             assert begun == [sum(each.steps for each in parts[:k]) for k in range(len(parts))]
+
+
+def test_more_rows_at_once_than_memory_holds_are_refused():
+    sources = synthetic(rows=60).sources
+    trainer = MlpTrainer(sources, hidden=(), batch_size=50)
+    with pytest.raises(InputError, match="2,147,483,648 steps of 50 rows at once are more"):
+        trainer.train([Job(trainer.init(0), np.full(len(sources), 1 / len(sources)), 2**31, seed=1)])

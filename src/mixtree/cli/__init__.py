@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import warnings
 from typing import Any
@@ -25,7 +26,7 @@ class _Commands(TyperGroup):
                 error.message = said(told)  # type: ignore[attr-defined]
             raise
         except KeyboardInterrupt as stopped:
-            typer.secho(f"mixtree: {str(stopped) or 'stopped'}", fg="yellow", err=True)
+            typer.secho(f"mixtree: {said(str(stopped)) or 'stopped'}", fg="yellow", err=True)
             raise typer.Exit(130) from stopped
 
 
@@ -60,14 +61,22 @@ def _options(
 
 def _warn(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
     """A warning for people: what, not where in the code."""
-    typer.secho(f"warning: {message}", fg="yellow", err=True)
+    typer.secho(f"warning: {said(str(message))}", fg="yellow", err=True)
 
 
 def main() -> None:
     """Exit code 0 when all went well, 2 for bad input, 1 for a failure, 130 for Ctrl-C."""
     warnings.showwarning = _warn
+    for stream in (sys.stdout, sys.stderr):
+        # Signs that the terminal's encoding lacks, such as → in cp1252, are spelt out: they end no command.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except (MixtreeError, OSError) as error:
         typer.secho(f"mixtree: {' '.join(said(str(error)).splitlines())}", fg="red", err=True)
         sys.exit(2 if isinstance(error, InputError) else 1)
+    except MemoryError as error:
+        told = f"mixtree: out of memory ({error}): use fewer rows or a smaller --batch-size"
+        typer.secho(told, fg="red", err=True)
+        sys.exit(1)

@@ -49,8 +49,6 @@ def arena(
     ] = None,
 ) -> None:
     """Compare methods over the arena's tasks: tables, mean ranks, worst regret, paired intervals."""
-    from rich.console import Console
-
     from mixtree.errors import InputError
     from mixtree.experiments import choices as changed
     from mixtree.experiments import ideas
@@ -58,6 +56,7 @@ def arena(
     from mixtree.experiments.arenareport import write_policies, write_report
     from mixtree.experiments.parallel import Crew
     from mixtree.experiments.tasks import tasks
+    from mixtree.listeners.terminal import Terminal
 
     if half not in ("design", "confirm", "undertrained", "all"):
         raise InputError(f"--half is design, confirm, undertrained or all; got {half!r}")
@@ -67,7 +66,7 @@ def arena(
             f"no task's name holds {only!r}; the tasks are {', '.join(each.name for each in tasks())}"
         )
     names = [name.strip() for name in methods.split(",")] if methods else list(METHODS)
-    errors = Console(stderr=True, emoji=False)
+    errors = Terminal(stderr=True)
     names, missing = runnable(names, chosen[0])
     for line in missing:
         errors.print(line, style="yellow", markup=False)

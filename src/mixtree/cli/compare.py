@@ -26,6 +26,7 @@ from mixtree.cli.options import (
 )
 from mixtree.cli.reports import dry_run, mixture_words, print_plan
 from mixtree.errors import InputError
+from mixtree.places import said
 
 if TYPE_CHECKING:
     from mixtree.data.sources import Sources
@@ -86,14 +87,13 @@ def add_to(app: typer.Typer) -> None:
 
 def compare(tables: list[Path], values: Values) -> None:
     """Compare algorithms on the same sources, target and budget."""
-    from rich.console import Console
-
     from mixtree.data.labelscale import LabelScale
     from mixtree.data.sources import Problem
     from mixtree.experiments.comparison import Rules, paired, summarise
     from mixtree.experiments.comparison import compare as run_all
     from mixtree.fitting.pipeline import make_objective, make_setting, metric_of, prepare
     from mixtree.listeners.progress import ComparisonProgress
+    from mixtree.listeners.terminal import Terminal
     from mixtree.metrics import class_names
     from mixtree.trainers.registry import make_trainer
     from mixtree.verdict import holdout
@@ -103,8 +103,8 @@ def compare(tables: list[Path], values: Values) -> None:
         if name in values:
             raise InputError(why)
     repeats, seed = values.get("repeats", 3), values.get("seed", 0)
-    if repeats < 1:
-        raise InputError(f"--repeats must be at least 1; got {repeats}")
+    if not 1 <= repeats <= 1000:
+        raise InputError(f"--repeats must be 1 to 1,000; got {repeats}")
     out, limit = values.get("out"), seconds(values.get("time_limit"))
     if out is not None and out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file: name a folder")
@@ -134,7 +134,7 @@ def compare(tables: list[Path], values: Values) -> None:
     chosen = prepared.chosen
     algorithms = _algorithms(values, prepared.sources)
     notes = _for_some(options, algorithms)
-    console = Console(stderr=True, emoji=False)
+    console = Terminal(stderr=True)
     # The first note is of the policy.
     print_plan(console, data[0], replace(prepared, chosen=replace(chosen, notes=chosen.notes[1:])))
     for note in notes:
@@ -173,7 +173,7 @@ def compare(tables: list[Path], values: Values) -> None:
             plan = {key: value for key, value in dry_run(data[0], prepared).items() if key != "policy"}
             typer.echo(json.dumps({**plan, "algorithms": algorithms, "repeats": repeats, "notes": notes}))
         else:
-            typer.echo(f"would run in each of {repeats} repeats: {', '.join(algorithms)}")
+            typer.echo(said(f"would run in each of {repeats} repeats: {', '.join(algorithms)}"))
         return
     predictions: dict[tuple[str, int], Any] = {}
     progress = ComparisonProgress(len(algorithms) * repeats * chosen.budget)
@@ -207,7 +207,7 @@ def compare(tables: list[Path], values: Values) -> None:
         told = _as_json(runs, summaries, chosen, against, algorithms[0])
         typer.echo(json.dumps({**told, "scored_on": kind, "notes": notes}))
     else:
-        console = Console(emoji=False)
+        console = Terminal()
         _print(console, summaries, chosen.metric.name, rows)
         for words in (*_slowed(runs), *_stopped(runs)):
             console.print(words, markup=False, highlight=False, soft_wrap=True)

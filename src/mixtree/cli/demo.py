@@ -30,13 +30,12 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the table and the figure.")] = Path("mixtree-demo"),
 ) -> None:
     """Which carriers should a delay model for a new carrier be trained on? All algorithms, same budget."""
-    from rich.console import Console
-
     from mixtree.experiments.demo import demo_algorithms, run_demo
     from mixtree.experiments.output import write_comparison
     from mixtree.listeners.progress import ComparisonProgress
+    from mixtree.listeners.terminal import Terminal
 
-    console = Console(emoji=False)
+    console = Terminal()
     algorithms = demo_algorithms(target)
     with ComparisonProgress(len(algorithms) * seeds * budget) as progress:
         runs, summaries = run_demo(

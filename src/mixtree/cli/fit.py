@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mixtree.cli.options import (
-    DATA,
-    FITTING,
-    JUDGING,
-    OUTPUT,
-    PLACE,
-    VERBOSE,
+    FIT,
     Values,
     command,
     pairs,
@@ -28,7 +23,7 @@ from mixtree.cli.options import (
 )
 from mixtree.cli.place import Place, certificate, find_place, watch, write
 from mixtree.cli.reports import dry_run, print_plan, print_result
-from mixtree.cli.studies import Json, Name, Where, open_existing, pick
+from mixtree.cli.studies import Json, Name, Where, fit_recipe, open_existing, pick
 from mixtree.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -37,17 +32,15 @@ if TYPE_CHECKING:
     from mixtree.fitting.pipeline import FitOptions, Prepared
     from mixtree.metrics import Metric
 
-FLAGS = (*DATA, *FITTING, *JUDGING, *PLACE, *OUTPUT, VERBOSE)
-
 
 def add_to(app: typer.Typer) -> None:
-    app.command()(command(fit, FLAGS))
+    app.command()(command(fit, FIT))
     app.command()(resume)
 
 
 def fit(tables: list[Path], values: Values) -> None:
     """Find the mixture of sources, and the model, that do best on the target's validation rows."""
-    tables, values = with_config(tables, values, FLAGS)
+    tables, values = with_config(tables, values, FIT)
     if "out" not in values and not values.get("dry_run"):
         raise InputError("say where the model shall go: --out DIR")
     _fit(tables, values, resuming=False)
@@ -84,7 +77,7 @@ def resume(
     with closing(open_existing(url)) as storage:
         record = pick(storage, study)
         where = storage.url if "://" in storage.where else storage.where
-    if record.recipe is None:
+    if (recipe := fit_recipe(record)) is None:
         raise InputError(
             f"study {record.name!r} was not made by mixtree fit: resume it in Python (resume=True)"
         )
@@ -95,14 +88,14 @@ def resume(
         )
     # What was chosen from the data then is kept, counted in steps: a raised budget must not change the steps
     # per node, and the study knows its budget better than the command that began it.
-    values = {**record.recipe["values"], **record.recipe["chosen"], "study": record.name, "json": as_json}
+    values = {**recipe["values"], **recipe["chosen"], "study": record.name, "json": as_json}
     values |= {"storage": where, "out": out or _folder(Path(url), where, Path(values["out"]), record.name)}
     values["budget"] = budget or record.budget
-    if "holdout" not in record.recipe["chosen"]:  # from before rows were held out
+    if "holdout" not in recipe["chosen"]:  # from before rows were held out
         values.setdefault("holdout", 0.0)
     if workers is not None:
         values["workers"] = workers
-    tables = [Path(each) for each in record.recipe["tables"]]
+    tables = [Path(each) for each in recipe["tables"]]
     _fit(tables, values, resuming=True, allow_changed_data=allow_changed_data)
 
 
@@ -147,11 +140,10 @@ def _fit_data(
     resuming: bool,
     allow_changed_data: bool,
 ) -> None:
-    from rich.console import Console
-
     from mixtree.engine.study import run, seconds_left
     from mixtree.fitting.pipeline import metric_of, prepare
     from mixtree.listeners.progress import StudyProgress
+    from mixtree.listeners.terminal import Terminal
     from mixtree.storage.sql import open_storage
     from mixtree.verdict.judge import judged
     from mixtree.verdict.references import TimeLimit
@@ -161,7 +153,7 @@ def _fit_data(
     data, options, scale = scaled(data, given, scale_of(values))
     data = testable(data, metric_of(options, classes))
     prepared = prepare(data.problem_sources, options, test=data.test)
-    console = Console(stderr=True, emoji=False)
+    console = Terminal(stderr=True)
     print_plan(console, data, prepared)
     if place is None:
         if values.get("json"):

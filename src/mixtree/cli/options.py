@@ -17,6 +17,10 @@ from mixtree.errors import InputError
 
 _DIGITS = 40
 """Of a whole number at the most: 1e999999999 would fill the memory."""
+_MOST_BYTES = 1 << 20
+"""Of a file of options."""
+# A dot after a dot after a dot: what Python's parser makes of a long chain takes the square of its length.
+_LONG_CHAIN = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){32}""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +160,8 @@ PLACE = (
 )
 OUTPUT = (Flag("json", bool, "Print one JSON object on stdout."),)
 VERBOSE = Flag("verbose", bool, "Print all notes, what was decided, and where the steps went.")
+FIT = (*DATA, *FITTING, *JUDGING, *PLACE, *OUTPUT, VERBOSE)
+"""The options of ``mixtree fit``."""
 
 Values = dict[str, Any]
 
@@ -225,13 +231,20 @@ def with_config(tables: list[Path], given: Values, flags: Sequence[Flag]) -> tup
         return tables, given
     file = tables[0]
     try:
-        config = tomllib.loads(file.read_text(encoding="utf-8"))
+        if (size := file.stat().st_size) > _MOST_BYTES:
+            raise InputError(f"{file}: {size:,} bytes are too many for options ({_MOST_BYTES:,} at the most)")
+        text = file.read_text(encoding="utf-8")
+        if _LONG_CHAIN.search(text):
+            raise InputError(f"{file}: a key of more than 32 parts is no option")
+        config = tomllib.loads(text)
     except FileNotFoundError as error:
         raise InputError(f"{file}: no such file; check the path") from error
     except OSError as error:
         raise InputError(f"{file}: cannot be read: {error.strerror}; check its owner and mode") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # a number of 5,000 digits is none of tomllib's own
         raise InputError(f"{file} is not valid TOML: {error}") from error
+    except RecursionError as error:
+        raise InputError(f"{file}: values in values in values, too deep for options") from error
     known = {flag.name: flag for flag in flags}
     known |= {flag.flag.removeprefix("--").replace("-", "_"): flag for flag in flags}
     found = [Path(str(each)) for each in _as_list(config.pop("tables", []))]
@@ -258,7 +271,7 @@ def _typed(file: Path, key: str, value: Any, flag: Flag) -> Any:
         return int(value)
     wanted = str if flag.kind is Path else flag.kind
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
-        raise InputError(f"{file}: {key} must be {_WORDS[wanted]}; got {value!r}")
+        raise InputError(f"{file}: {key} must be {_WORDS[wanted]}; got {repr(value)[:120]}")
     return Path(value) if flag.kind is Path else value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -43,9 +43,13 @@ class Place:
         return self.out / "checkpoints" if server else None
 
     def make(self) -> None:
+        missing = [each for each in (self.out, *self.out.parents) if not each.exists()]
         try:
             self.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
+            for folder in missing:  # those above it may have been made
+                with suppress(OSError):
+                    folder.rmdir()
             raise InputError(f"cannot make the folder --out {self.out}: {error.strerror}") from error
 
     def check_free(self) -> None:
@@ -146,7 +150,7 @@ def find_place(values: Values, *, resuming: bool) -> Place | None:
     folder = Path(storage).parent
     if "://" not in storage and folder != out and not folder.is_dir():
         raise InputError(f"--storage {storage}: there is no folder {folder}; make it first")
-    if "init" in values and Path(values["init"]).resolve() == out.resolve():
+    if "init" in values and os.path.realpath(values["init"]) == os.path.realpath(out):
         raise InputError(
             f"--init and --out are both {out}: the new model would replace the one it starts from"
         )

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mixtree.cli import fit as fit_command
 from mixtree.cli.fit import fit_options, table_spec
-from mixtree.cli.options import DATA, FITTING, OUTPUT, Flag, Values, command, seconds, with_config
+from mixtree.cli.options import DATA, FIT, FITTING, OUTPUT, Flag, Values, command, seconds, with_config
 from mixtree.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def add_to(app: typer.Typer) -> None:
 def plan(tables: list[Path], values: Values) -> None:
     """Say what a budget buys: nodes, depth, resolution, time, memory, disk, and what to choose."""
     # A file of options for fit will do, too: what it says beyond this command's options does not matter here.
-    tables, values = with_config(tables, values, (*fit_command.FLAGS, *OWN))
+    tables, values = with_config(tables, values, (*FIT, *OWN))
     if "budget" in values and "time" in values:
         raise InputError("give --budget or --time, not both")
     with_tables = bool(tables) or "source" in values
@@ -86,11 +85,10 @@ def _from_numbers(values: Values) -> _Question:
 def _from_tables(tables: list[Path], values: Values) -> _Question:
     from dataclasses import replace
 
-    from rich.console import Console
-
     from mixtree.cli.reports import print_warnings
     from mixtree.data.tables import load_tables
     from mixtree.fitting.pipeline import choose, make_setting
+    from mixtree.listeners.terminal import Terminal
     from mixtree.planning.budget import budget_for, theory_demand
     from mixtree.planning.timing import measure
     from mixtree.trainers.registry import ModelOptions, make_trainer
@@ -100,7 +98,7 @@ def _from_tables(tables: list[Path], values: Values) -> _Question:
         raise InputError(f"the commit share must be at least 0 and below 1; got {commit}")
     options = fit_options({name: value for name, value in values.items() if name in (*_SHARED, "metric")})
     data = load_tables(table_spec(tables, values), seed=options.seed)
-    errors, sources = Console(stderr=True, emoji=False), data.problem_sources
+    errors, sources = Terminal(stderr=True), data.problem_sources
     print_warnings(errors, data.warnings)
     # With a time the budget is what is asked for, so nothing can be checked against it yet.
     chosen = choose(options if limit is None else replace(options, budget=None, steps=None), sources)
@@ -133,11 +131,12 @@ def _from_tables(tables: list[Path], values: Values) -> _Question:
 
 
 def _print(found: Plan) -> None:
-    from rich.console import Console
     from rich.table import Table
 
+    from mixtree.listeners.terminal import Terminal
+
     # What is piped into a file is not cut at 80 characters.
-    console = Console(emoji=False) if sys.stdout.isatty() else Console(width=120)
+    console = Terminal() if sys.stdout.isatty() else Terminal(width=120)
     count = "1 source" if found.sources == 1 else f"{found.sources} sources"
     lines = [f"{found.budget} steps on {count}, commit share {found.commit:g}"]
     if found.pace is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 from mixtree.cli.outputs import check_output
 from mixtree.data.files import write_file
 from mixtree.errors import InputError
+from mixtree.places import said
 
 
 def add_to(app: typer.Typer) -> None:
@@ -31,6 +33,14 @@ def predict(
             show_default="none",
         ),
     ] = None,
+    escape_formulas: Annotated[
+        bool,
+        typer.Option(
+            "--escape-formulas",
+            help="In a CSV file, put ' before text that a spreadsheet would run (=, +, -, @ …).",
+            show_default="off",
+        ),
+    ] = False,
 ) -> None:
     """Predict the rows of a table with a fitted model."""
     import polars as pl
@@ -41,6 +51,8 @@ def predict(
     from mixtree.fitting.model_folder import load_model
 
     _check_output(output, table)
+    if escape_formulas and output.suffix != ".csv":
+        raise InputError(f"--escape-formulas is for .csv, where text may be a formula; got {output.name!r}")
     loaded = load_model(model)
     frame = read_table(table, text=loaded.preprocessor.text_columns)
     _check_kept(keep or [], table, frame.columns)
@@ -54,9 +66,12 @@ def predict(
     if taken := [name for name in columns if name in found]:
         raise InputError(f"cannot keep the column {taken[0]!r} of {table}: a prediction has this name")
     for warning in unlike(loaded.preprocessor, frame, where=str(table)):
-        typer.echo(f"warning: {warning}", err=True)
-    _write_table(pl.DataFrame(columns | found), output)
-    typer.echo(f"{len(frame)} predictions written to {output}", err=True)
+        typer.echo(said(f"warning: {warning}"), err=True)
+    predictions = pl.DataFrame(columns | found)
+    if escape_formulas:
+        predictions = _without_formulas(predictions)
+    _write_table(predictions, output)
+    typer.echo(said(f"{len(frame)} predictions written to {output}"), err=True)
 
 
 def _check_output(output: Path, table: Path) -> None:
@@ -80,6 +95,22 @@ def _check_kept(keep: list[str], table: Path, columns: list[str]) -> None:
 def _word(label: Any) -> str:
     # As the predictions' own column has it.
     return str(label).lower() if isinstance(label, bool) else str(label)
+
+
+def _without_formulas(frame: Any) -> Any:
+    """Text and names of columns as a spreadsheet shows them, and never runs them: after a quote mark."""
+    import polars as pl
+
+    formula = r"^(\s*[=+\-@\t\r＝＋－＠])"
+    safe = []
+    for column in frame:
+        name = re.sub(formula, r"'\1", column.name)
+        # Under a plain name: polars takes one such as ^a$ for a pattern.
+        values = column.alias("values")
+        if values.dtype in (pl.String, pl.Categorical, pl.Enum):
+            values = values.cast(pl.String).str.replace(formula, "'${1}")
+        safe.append(values.alias(name))
+    return pl.DataFrame(safe)
 
 
 def _write_table(frame: Any, output: Path) -> None:

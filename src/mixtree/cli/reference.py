@@ -43,6 +43,12 @@ gzipped. What becomes of a table with something wrong in it is listed in [broken
 
 - **Ctrl-C** stops after the current round; `mixtree resume model` goes on and ends with the same model as a
   run that was never interrupted. `mixtree resume model --budget 5000` gives a finished study more steps.
+- **Names** come from files of anybody's. Signs that would steer a terminal, turn the direction of writing or
+  are not seen at all are printed as `\\x1b`, `\\u202e` …, and in the model card nothing of a name is markup.
+  Where the terminal's encoding lacks a sign, it is spelt out in the same way.
+- **Spreadsheets** run text that begins with `=`, `+`, `-` or `@`, and labels and kept columns go into
+  predictions as they are, so that other programs find them again. For rows of sources that you do not trust,
+  `mixtree predict --escape-formulas` puts `'` before such text (CSV only).
 - **Tab completion**: `mixtree --install-completion`.
 
 ## What `--json` prints

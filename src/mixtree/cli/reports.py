@@ -116,9 +116,9 @@ def print_result(
 
     The study's own warnings were logged when they happened.
     """
-    from rich.console import Console
+    from mixtree.listeners.terminal import Terminal
 
-    console, verdict = Console(emoji=False), about["verdict"]
+    console, verdict = Terminal(), about["verdict"]
     if verdict is not None:
         verdict = {**verdict, "warnings": [each for each in verdict["warnings"] if each not in warned]}
         print_answer(console, verdict)

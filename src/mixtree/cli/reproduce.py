@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from mixtree.experiments.report import Report
+    from mixtree.listeners.terminal import Terminal
 
 
 def add_to(app: typer.Typer) -> None:
@@ -60,18 +59,17 @@ def reproduce(
     Every run is stored in the folder: a run that has finished is not run again, so an interrupted command
     goes on where it was.
     """
-    from rich.console import Console
-
     from mixtree.experiments.claims import LEAST_PAIRS
     from mixtree.experiments.document import too_few, write_pages
     from mixtree.experiments.parallel import Crew
     from mixtree.experiments.report import DEFAULT_SETTINGS, as_setting, carry_out, draw
     from mixtree.experiments.reproduce import GRID
     from mixtree.experiments.specs import experiments
+    from mixtree.listeners.terminal import Terminal
 
     # Plain text: ":Spain:" is a source here, not a flag.
-    progress = Console(stderr=True, markup=False, emoji=False, highlight=False)
-    console = Console(markup=False, emoji=False, highlight=False)
+    progress = Terminal(stderr=True, markup=False, highlight=False)
+    console = Terminal(markup=False, highlight=False)
     chosen = experiments(experiment, features=features)
     wanted = [as_setting(name) for name in [*(["authors"] if authors_settings else []), *(setting or [])]]
     points = 1 if quick else GRID
@@ -99,7 +97,7 @@ def reproduce(
         console.print(f"Written: {', '.join(map(str, pages))}")
 
 
-def _show(result: Report, console: Console) -> None:
+def _show(result: Report, console: Terminal) -> None:
     from rich.table import Table
 
     from mixtree.experiments.report import expansion_lines, measured, outcome_words, shares

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mixtree.cli.options import FIT
 from mixtree.cli.outputs import check_output
 from mixtree.data.files import unsettled, write_file
+from mixtree.data.plain import ANY_TEXT, AT_LEAST_ONE, check
 
 if TYPE_CHECKING:
     from mixtree.storage.base import StudyRecord
@@ -83,13 +85,44 @@ def pick(storage: SqlStorage, name: str | None) -> StudyRecord:
     return studies[name] if name is not None else next(iter(studies.values()))
 
 
+_KINDS = {Path: ANY_TEXT, list[str]: [ANY_TEXT]}
+_RECIPE = {
+    "tables": [ANY_TEXT],
+    "values": {f"{flag.name}?": _KINDS.get(flag.kind, flag.kind) for flag in FIT} | {"out": ANY_TEXT},
+    "chosen": {
+        "steps": AT_LEAST_ONE,
+        "batch_size": AT_LEAST_ONE,
+        "budget": AT_LEAST_ONE,
+        "unit": str,
+        "holdout?": (None, float),
+        "policy?": str,
+    },
+}
+
+
+def fit_recipe(record: StudyRecord) -> dict[str, Any] | None:
+    """How mixtree fit began a study: its tables, its options, what was chosen; None if others began it."""
+    from mixtree.errors import StorageError
+
+    if record.recipe is None or record.recipe.get("command") != "fit":
+        return None
+    try:
+        check(record.recipe, _RECIPE)
+    except ValueError as error:
+        raise StorageError(
+            f"the recipe of study {record.name!r} was altered or damaged ({error}): take the study's file "
+            "from a copy, or fit again into another one"
+        ) from error
+    return record.recipe
+
+
 def list_studies(url: Where, as_json: Json = False) -> None:
     """List the studies of a file or database."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     from mixtree.cli.reports import four_digits
+    from mixtree.listeners.terminal import Terminal
 
     with closing(open_existing(url)) as storage:
         rows = [summary(storage, study) for study in storage.studies()]
@@ -109,7 +142,7 @@ def list_studies(url: Where, as_json: Json = False) -> None:
             four_digits(row["value"]),
             row["updated"],
         )
-    Console(emoji=False).print(table)
+    Terminal().print(table)
 
 
 def show(
@@ -124,7 +157,6 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show what a study found, where its steps went, and what happened on the way."""
-    from rich.console import Console
     from rich.markup import escape
 
     from mixtree.cli.reports import (
@@ -136,6 +168,7 @@ def show(
         print_warnings,
     )
     from mixtree.engine.study import named
+    from mixtree.listeners.terminal import Terminal
     from mixtree.planning.certificate import certificate_of
 
     with closing(open_existing(url)) as storage:
@@ -163,10 +196,10 @@ def show(
             ]
         typer.echo(json.dumps(about))
         return
-    console, verdict = Console(emoji=False), about["verdict"]
+    console, verdict = Terminal(), about["verdict"]
     if verdict is not None:
         print_answer(console, verdict)
-    print_warnings(Console(stderr=True, emoji=False), [about["at_odds"]] if about["at_odds"] else [])
+    print_warnings(Terminal(stderr=True), [about["at_odds"]] if about["at_odds"] else [])
     console.print(
         f"[bold]{escape(record.name)}[/bold]: {record.status}, chosen by rule '{record.rule or 'none yet'}'"
     )
@@ -207,7 +240,7 @@ def _at_odds(url: str, record: StudyRecord) -> str | None:
 
     given = Path(database_file(url))
     folders = [given, given.parent] if given.name == "study.db" else [given]
-    folders += [Path(record.recipe["values"]["out"])] if record.recipe is not None else []
+    folders += [] if (recipe := fit_recipe(record)) is None else [Path(recipe["values"]["out"])]
     folder = next((each for each in folders if has_model(each)), None)
     if folder is None:
         return None
@@ -354,7 +387,7 @@ def _print_nodes(console: Any, record: StudyRecord, tree: Tree, most: int = 10) 
     title = f"best {len(best)} of {len(tree)} nodes by loss on the validation rows"
     if len(fair) < len(tree):
         title += f"; {len(tree) - len(fair)} trained on those rows are not listed"
-    if record.best is not None and record.best not in [node.path for node in best]:
+    if record.best is not None and record.best in tree and record.best not in {node.path for node in best}:
         best.append(tree[record.best])
     table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
     for heading in ("", "path", "phase", "loss", "± se", "steps"):

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mixtree.cli import fit as fit_command
 from mixtree.cli.fit import table_spec
-from mixtree.cli.options import DATA, OUTPUT, Flag, Values, command, with_config
+from mixtree.cli.options import DATA, FIT, OUTPUT, Flag, Values, command, with_config
 from mixtree.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def theory(tables: list[Path], values: Values) -> None:
     The constants are given, or estimated from tables for the linear model, from below and from above.
     """
     # A file of options for fit will do, too: what it says beyond this command's options does not matter here.
-    tables, values = with_config(tables, values, (*fit_command.FLAGS, *OWN))
+    tables, values = with_config(tables, values, (*FIT, *OWN))
     if "budget" not in values:
         raise InputError("say how many steps there are: --budget Λ")
     given = [flag.flag for flag in _CONSTANTS if flag.name in values]
@@ -118,25 +117,25 @@ def _from_numbers(values: Values) -> Constants:
 
 
 def _from_tables(tables: list[Path], values: Values) -> dict[str, Constants]:
-    from rich.console import Console
-
     from mixtree.cli.reports import print_warnings
     from mixtree.data.tables import load_tables
+    from mixtree.listeners.terminal import Terminal
     from mixtree.planning.budget import theory_constants
 
     seed = values.get("seed", 0)
     data = load_tables(table_spec(tables, values), seed=seed)
-    print_warnings(Console(stderr=True, emoji=False), data.warnings)
+    print_warnings(Terminal(stderr=True), data.warnings)
     found = theory_constants(data.problem_sources, l2=values.get("l2", 0.01), seed=seed)
     return {"optimistic": found.optimistic, "sound": found.sound}
 
 
 def _print(answers: dict[str, Calculation]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
+    from mixtree.listeners.terminal import Terminal
+
     # What is piped into a file is not cut at 80 characters.
-    console = Console(emoji=False) if sys.stdout.isatty() else Console(width=120, emoji=False)
+    console = Terminal() if sys.stdout.isatty() else Terminal(width=120)
 
     def say(line: str, **style: Any) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True, **style)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,16 @@ LARGEST = 1e100
 
 
 def refuse_lossy(values: Any, what: str) -> None:
-    """An error for complex numbers and for masked ones; lists are looked at once they are arrays."""
+    """An error for complex numbers, for masked ones and for what can be read only once.
+
+    Numbers in lists are looked at once they are arrays.
+    """
+    if isinstance(values, Iterator):
+        raise DataError(f"{what}: a {type(values).__name__} can be read only once: give a list or an array")
+    if isinstance(values, list | tuple):
+        for row in values:
+            if isinstance(row, np.ma.MaskedArray):
+                refuse_lossy(row, what)
     if isinstance(values, np.ma.MaskedArray) and (hidden := int(np.ma.getmaskarray(values).sum())):
         raise DataError(
             f"{what}: {hidden:,} values of a masked array are masked, and reading it would unmask them: fill "

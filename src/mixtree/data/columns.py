@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -44,6 +44,10 @@ class Rules:
         return min(10, math.ceil(rows / 100)) if self.rare_below is None else self.rare_below
 
 
+Kind: TypeAlias = Literal["numeric", "categorical", "date", "dropped"]
+"""As what a column is treated."""
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column of a table: what it holds (``found``), as what it is treated (``kind``) and how, in words.
@@ -52,7 +56,7 @@ class Column:
     """
 
     name: str
-    kind: Literal["numeric", "categorical", "date", "dropped"]
+    kind: Kind
     found: str
     treatment: str
     missing: bool = False  # training rows lack values: a flag, or a level, says so

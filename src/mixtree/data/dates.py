@@ -39,6 +39,11 @@ FORMATS = (*(day + time for time in _TIMES for day in _DAYS), *_ISO)
 SURE_FORMATS = tuple(format for format in FORMATS if format.startswith("%Y-%m-%d"))
 """Those of them that nobody reads otherwise."""
 
+PARTS = (
+    "year", "month", "day", "weekday", "weekend", "season_sin", "season_cos", "hour", "hour_sin", "hour_cos"
+)  # fmt: skip
+"""The names of the numbers that a moment becomes."""
+
 _SAMPLE = 200  # values that choose the formats worth trying on all
 _SHAPE = r"^\w+[-/. ]\w+[-/. ,]"
 _YEARS = (1000, 9999)  # 1/2/24 is no date of the year 24
@@ -108,19 +113,20 @@ def date_parts(moments: pl.Series, *, only: Sequence[str] | None = None) -> dict
     day = (date.ordinal_day() - 1).cast(pl.Float64)
     hour = date.hour() + date.minute() / 60 + date.second() / 3600
     season, time = day * (2 * math.pi / 365.25), hour * (2 * math.pi / 24)
-    parts = {
+    numbers = (
         # With its fraction, so that a trend is a line and not a staircase.
-        "year": date.year() + day / 366,
-        "month": date.month(),
-        "day": date.day(),
-        "weekday": date.weekday(),
-        "weekend": date.weekday() >= 6,
-        "season_sin": season.sin(),
-        "season_cos": season.cos(),
-        "hour": hour,
-        "hour_sin": time.sin(),
-        "hour_cos": time.cos(),
-    }
+        date.year() + day / 366,
+        date.month(),
+        date.day(),
+        date.weekday(),
+        date.weekday() >= 6,
+        season.sin(),
+        season.cos(),
+        hour,
+        time.sin(),
+        time.cos(),
+    )
+    parts = dict(zip(PARTS, numbers, strict=True))
     wanted = parts if only is None else {name: parts[name] for name in only}
     # One query: the shared steps are taken once, and side by side.
     frame = moments.alias("moment").to_frame().lazy()

@@ -10,20 +10,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
-from mixtree.data.columns import ROW_NUMBERS, Column, Rules, counts_rows, inspect, levels_as_codes, values_of
-from mixtree.data.dates import date_parts
+from mixtree.data.columns import (
+    ROW_NUMBERS,
+    Column,
+    Kind,
+    Rules,
+    counts_rows,
+    inspect,
+    levels_as_codes,
+    values_of,
+)
+from mixtree.data.dates import FORMATS, PARTS, date_parts
 from mixtree.data.files import write_file
 from mixtree.data.frames import as_frame
+from mixtree.data.plain import read
 from mixtree.data.readers import names, pick
 from mixtree.errors import DataError, InputError
 
@@ -33,6 +43,27 @@ WIDE, THIN = 200, 0.25
 """More columns than this, of which less than this share is not zero, stay sparse."""
 
 _FORMAT = 1
+_SHAPE = {
+    "columns": [
+        {
+            "name": str,
+            "kind": set(get_args(Kind)),
+            "found": str,
+            "treatment": str,
+            "missing": bool,
+            "levels": [str],
+            "rare": bool,
+            "boolean": bool,
+            "format": (None, set(FORMATS)),
+            "parts": [set(PARTS)],
+        }
+    ],
+    "medians": [float],
+    "means": [float],
+    "scales": [float],
+    "sparse": bool,
+    "warnings": [str],
+}
 _BLOCK = 100_000  # rows at a time: what is made on the way stays small
 _FARTHEST = 1e6  # standard deviations; more would overflow float32, and no training row is this far away
 
@@ -153,19 +184,22 @@ class Preprocessor:
         """The preprocessor saved in this folder."""
         path = Path(folder) / FILE
         try:
-            plain = json.loads(path.read_text(encoding="utf-8"))
-            if plain["format"] != _FORMAT:
-                raise DataError(f"{path}: written by another version of mixtree (format {plain['format']!r})")
+            text = path.read_text(encoding="utf-8")
+            if (format := read(text, {"format": int})["format"]) != _FORMAT:
+                raise DataError(f"{path}: written by another version of mixtree (format {format!r})")
+            plain = read(text, _SHAPE)
             columns = tuple(_column(column) for column in plain["columns"])
             medians, means, scales = (
                 _statistics(plain[key], columns) for key in ("medians", "means", "scales")
             )
-            done = cls(columns, medians, means, scales, bool(plain["sparse"]), tuple(plain["warnings"]))
+            if not (scales > 0).all() or len({each.name for each in columns}) < len(columns):
+                raise ValueError("a scale is 0, or a column is there twice")
+            done = cls(columns, medians, means, scales, plain["sparse"], tuple(plain["warnings"]))
         except FileNotFoundError as error:
             raise DataError(f"{path}: no such file; is this the folder of a model?") from error
         except DataError:
             raise
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError) as error:
             raise DataError(
                 f"{path}: damaged ({error}); take the model's folder from a copy, or fit again"
             ) from error
@@ -350,8 +384,12 @@ def _mean_and_scale(values: Numbers) -> tuple[float, float]:
 
 
 def _column(plain: dict[str, Any]) -> Column:
-    lists = {key: tuple(value) for key, value in plain.items() if isinstance(value, list)}
-    return Column(**{**plain, **lists})
+    given = {field.name: plain[field.name] for field in fields(Column)}
+    lists = {key: tuple(value) for key, value in given.items() if isinstance(value, list)}
+    column = Column(**{**given, **lists})
+    if len(set(column.levels)) < len(column.levels) or len(set(column.parts)) < len(column.parts):
+        raise ValueError(f"column {column.name!r} has a level or a part twice")
+    return column
 
 
 def _statistics(plain: list[float], columns: tuple[Column, ...]) -> Numbers:

@@ -13,6 +13,7 @@ import csv
 import gzip
 import io
 import unicodedata
+import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from typing import IO, Any, NoReturn
 import polars as pl
 
 from mixtree.errors import DataError
+from mixtree.places import is_text
 
 FORMATS = {
     ".csv": "CSV",
@@ -41,6 +43,8 @@ MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null",
 
 _SAMPLE = 10_000  # rows that a column's type is guessed from; a later surprise is met by a second reading
 _HEAD = 1 << 20  # bytes in which the header must end
+_MOST_TIMES, _ALWAYS = 100, 1 << 28
+"""What is unpacked of a gzip file at most: so many times its size, and at least so many bytes."""
 _SEPARATORS = ",;\t|"
 _EUROPEAN = r"^[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?$"  # 71 or 71,5 or 1.204,50
 # A comma that parts no thousands: its fraction has not three digits, or what stands before it is 0, is long
@@ -69,13 +73,14 @@ def read_table(
     """
     path = Path(path)
     kind, zipped = _format(path)
-    with _explained(path, kind):
+    file = _File(path, kind, _content(path, zipped=zipped))
+    with _explained(file):
         if kind in ("CSV", "TSV"):
-            frame = _read_text(path, _dialect(path, kind, zipped=zipped), text)
+            frame = _read_text(file, _dialect(file), text)
         elif kind == "Parquet":
-            frame = _read_parquet(path, zipped=zipped)
+            frame = pl.read_parquet(file.content, glob=False, hive_partitioning=False)
         else:
-            frame = _read_arrow(path, zipped=zipped)
+            frame = _read_arrow(file)
     if not frame.width:
         raise DataError(f"{path}: there are no columns in it")
     frame = with_plain_names(frame)
@@ -138,41 +143,64 @@ def _format(path: Path) -> tuple[str, bool]:
     return kind, zipped
 
 
-def _unzipped(path: Path) -> IO[bytes]:
-    # Parquet and Arrow are read from their end; a gzip stream cannot jump there.
-    with gzip.open(path) as file:
-        return io.BytesIO(file.read())
+@dataclass(frozen=True, eq=False, slots=True)
+class _File:
+    """A table's file, unpacked."""
+
+    path: Path
+    kind: str
+    content: Path | bytes
+    """What polars reads."""
+
+    def open(self) -> IO[bytes]:
+        return self.content.open("rb") if isinstance(self.content, Path) else io.BytesIO(self.content)
 
 
-def _read_parquet(path: Path, *, zipped: bool) -> pl.DataFrame:
-    if zipped:
-        return pl.read_parquet(_unzipped(path))
-    return pl.read_parquet(path, glob=False, hive_partitioning=False)
+def _content(path: Path, *, zipped: bool) -> Path | bytes:
+    """What is in a file, or its path where polars can read it by that."""
+    try:
+        if not zipped:
+            return path if is_text(str(path)) else path.read_bytes()
+        most = max(_ALWAYS, _MOST_TIMES * path.stat().st_size)
+        with gzip.open(path) as file:
+            content = file.read(most + 1)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(
+            f"{path}: the gzip file is damaged ({error}); compress or download it again"
+        ) from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if len(content) > most:
+        raise DataError(
+            f"{path}: {path.stat().st_size:,} bytes that unpack to more than {most:,} are hardly a table; "
+            "unpack it yourself if it is one"
+        )
+    return content
 
 
-def _read_arrow(path: Path, *, zipped: bool) -> pl.DataFrame:
-    with _unzipped(path) if zipped else path.open("rb") as file:
+def _read_arrow(file: _File) -> pl.DataFrame:
+    with file.open() as opened:
         try:
-            return pl.read_ipc(file)
+            return pl.read_ipc(opened)
         except (pl.exceptions.PolarsError, OSError):
-            file.seek(0)
-            return pl.read_ipc_stream(file)  # the other of Arrow's two layouts
+            opened.seek(0)
+            return pl.read_ipc_stream(opened)  # the other of Arrow's two layouts
 
 
 @dataclass(frozen=True, slots=True)
 class _Dialect:
     """How a text file is written, and its columns: as the file has them, and without the white space."""
 
-    zipped: bool
     separator: str
     eol: str
     raw: tuple[str, ...]
     names: tuple[str, ...]
 
 
-def _dialect(path: Path, kind: str, *, zipped: bool) -> _Dialect:
-    with gzip.open(path) if zipped else path.open("rb") as file:
-        head: bytes = file.read(_HEAD)
+def _dialect(file: _File) -> _Dialect:
+    path, kind = file.path, file.kind
+    with file.open() as opened:
+        head = opened.read(_HEAD)
     if not head.strip():
         raise DataError(f"{path}: the file is empty")
     for magic, what in _NOT_TEXT.items():
@@ -183,7 +211,7 @@ def _dialect(path: Path, kind: str, *, zipped: bool) -> _Dialect:
     try:
         text = codecs.getincrementaldecoder("utf-8-sig")().decode(head)
     except UnicodeDecodeError:
-        _wrong_encoding(path, zipped=zipped)
+        _wrong_encoding(file)
     text = text.lstrip("\r\n")
     eol = "\n" if "\n" in text else "\r" if "\r" in text else "\n"
     line = text.partition(eol)[0]
@@ -205,14 +233,15 @@ def _dialect(path: Path, kind: str, *, zipped: bool) -> _Dialect:
     twice = sorted(name for name, times in Counter(tidy).items() if times > 1)
     if twice:
         raise DataError(f"{path}: several columns are named {names(twice)} (line 1); give each its own name")
-    return _Dialect(zipped, separator, eol, raw, tidy)
+    return _Dialect(separator, eol, raw, tidy)
 
 
-def _read_text(path: Path, dialect: _Dialect, text: Collection[str]) -> pl.DataFrame:
+def _read_text(file: _File, dialect: _Dialect, text: Collection[str]) -> pl.DataFrame:
+    as_text = set(map(plain_name, text))
     forced = {
         raw: pl.String
         for raw, name in zip(dialect.raw, dialect.names, strict=True)
-        if plain_name(name) in set(map(plain_name, text))
+        if plain_name(name) in as_text
     }
     options: dict[str, Any] = {
         "separator": dialect.separator,
@@ -221,26 +250,28 @@ def _read_text(path: Path, dialect: _Dialect, text: Collection[str]) -> pl.DataF
         "glob": False,
     }
     try:
-        frame = pl.read_csv(path, infer_schema_length=_SAMPLE, schema_overrides=forced, **options)
+        frame = pl.read_csv(file.content, infer_schema_length=_SAMPLE, schema_overrides=forced, **options)
     except pl.exceptions.ComputeError as error:
         if "could not parse" not in str(error):
             raise
         # A value that does not fit the type of the first rows, or a number of 40 digits: look at all of it.
-        frame = pl.read_csv(path, infer_schema=False, **options)
+        frame = pl.read_csv(file.content, infer_schema=False, **options)
     frame.columns = list(dialect.names)
     if frame.width > 1 and frame.to_series(-1).null_count():
-        _refuse_short_rows(path, dialect)
-    frame = _without_blank_end(frame)
-    for name in [name for name, dtype in frame.schema.items() if dtype == pl.String]:
-        # One at a time: text takes the most room, and each column's old values go before the next are made.
-        typed, comma = plain_name(name) not in set(map(plain_name, text)), dialect.separator != ","
-        tidy = _tidied(frame[name].alias("text"), typed=typed, comma=comma)
-        frame = frame.with_columns(tidy.alias(name))
-    return frame
+        _refuse_short_rows(file, dialect)
+    columns = _without_blank_end(frame).get_columns()
+    del frame  # text takes the most room: each column's old values go before the next are made
+    for place, column in enumerate(columns):
+        if column.dtype == pl.String:
+            typed, comma = plain_name(column.name) not in as_text, dialect.separator != ","
+            columns[place] = _tidied(column.alias("text"), typed=typed, comma=comma).alias(column.name)
+    return pl.DataFrame({column.name: column for column in columns})
 
 
 def _tidied(column: pl.Series, *, typed: bool, comma: bool) -> pl.Series:
     """Text without white space around it, or what all of it stands for: numbers, or true and false."""
+    if column.null_count() == len(column):
+        return column
     column = column.str.strip_chars()
     column = column.set(column.is_in(list(MISSING)), None)
     if not typed or column.null_count() == len(column):
@@ -274,13 +305,13 @@ def _without_blank_end(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.head(frame.height - empty)
 
 
-def _refuse_short_rows(path: Path, dialect: _Dialect) -> None:
+def _refuse_short_rows(file: _File, dialect: _Dialect) -> None:
     """An error if a row ends before its last column, which polars takes for missing values."""
     line = pl.col("line")
     marks = line.str.count_matches(dialect.separator, literal=True)
     suspects = (
         pl.scan_csv(
-            path,
+            file.content,
             separator="\x1f",
             quote_char=None,
             has_header=False,
@@ -296,16 +327,16 @@ def _refuse_short_rows(path: Path, dialect: _Dialect) -> None:
         .collect(engine="streaming")
     )
     if suspects.height:  # or a quoted value with a line break in it
-        found = _ragged(path, dialect)
+        found = _ragged(file, dialect)
         if found is not None:
             raise DataError(found)
 
 
-def _ragged(path: Path, dialect: _Dialect) -> str | None:
+def _ragged(file: _File, dialect: _Dialect) -> str | None:
     """What is wrong with the first row that has too many or too few values."""
-    width = len(dialect.raw)
+    path, width = file.path, len(dialect.raw)
     before = 0
-    with _text_of(path, zipped=dialect.zipped) as lines:
+    with _text_of(file) as lines:
         reader = csv.reader(lines, delimiter=dialect.separator)
         try:
             for record in reader:
@@ -322,9 +353,10 @@ def _ragged(path: Path, dialect: _Dialect) -> str | None:
     return None
 
 
-def _odd_quote(path: Path, dialect: _Dialect) -> str | None:
+def _odd_quote(file: _File, dialect: _Dialect) -> str | None:
     """The first line with a quote mark that has no partner."""
-    with _text_of(path, zipped=dialect.zipped) as lines:
+    path = file.path
+    with _text_of(file) as lines:
         for number, line in enumerate(lines, 1):
             if line.count('"') % 2:
                 return (
@@ -334,17 +366,15 @@ def _odd_quote(path: Path, dialect: _Dialect) -> str | None:
     return None
 
 
-def _text_of(path: Path, *, zipped: bool) -> IO[str]:
-    if zipped:
-        return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
-    return path.open(encoding="utf-8-sig", errors="replace", newline="")
+def _text_of(file: _File) -> IO[str]:
+    return io.TextIOWrapper(file.open(), encoding="utf-8-sig", errors="replace", newline="")
 
 
-def _wrong_encoding(path: Path, *, zipped: bool) -> NoReturn:
+def _wrong_encoding(file: _File) -> NoReturn:
     decoder = codecs.getincrementaldecoder("utf-8")()
-    line = 1
-    with gzip.open(path) if zipped else path.open("rb") as file:
-        while block := file.read(_HEAD):
+    path, line = file.path, 1
+    with file.open() as opened:
+        while block := opened.read(_HEAD):
             try:
                 decoder.decode(block)
             except UnicodeDecodeError as error:
@@ -358,35 +388,33 @@ def _wrong_encoding(path: Path, *, zipped: bool) -> NoReturn:
 
 
 @contextmanager
-def _explained(path: Path, kind: str) -> Iterator[None]:
+def _explained(file: _File) -> Iterator[None]:
     """Turns what polars and the system say of a file into words for its owner."""
     try:
         yield
     except PermissionError as error:
-        raise DataError(f"{path}: no permission to read it; check its owner and mode") from error
-    except (gzip.BadGzipFile, EOFError) as error:
-        raise DataError(
-            f"{path}: the gzip file is damaged ({error}); compress or download it again"
-        ) from error
+        raise _unreadable(file.path, error) from error
     # A panic inside polars is no ordinary Exception.
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
         if isinstance(error, DataError):
             raise
-        _explain(path, kind, error)
+        _explain(file, error)
 
 
-def _explain(path: Path, kind: str, error: BaseException) -> NoReturn:
+def _unreadable(path: Path, error: OSError) -> DataError:
+    if isinstance(error, PermissionError):
+        return DataError(f"{path}: no permission to read it; check its owner and mode")
+    return DataError(f"{path}: cannot be read: {error.strerror or error}")
+
+
+def _explain(file: _File, error: BaseException) -> NoReturn:
+    path, kind = file.path, file.kind
     said = str(error).partition("\n")[0][:120]
-    zipped = path.suffix.lower() == ".gz"
     if "utf-8" in said:
-        _wrong_encoding(path, zipped=zipped)
-    if zipped and ("gzip" in said or "end of file" in said):
-        raise DataError(
-            f"{path}: the gzip file is damaged ({said}); compress or download it again"
-        ) from error
+        _wrong_encoding(file)
     if kind in ("CSV", "TSV"):
-        dialect = _dialect(path, kind, zipped=zipped)
-        found = _ragged(path, dialect) or _odd_quote(path, dialect)
+        dialect = _dialect(file)
+        found = _ragged(file, dialect) or _odd_quote(file, dialect)
         raise DataError(
             found or f"{path}: cannot be read as {kind} ({said}); check its quotes, or save it as Parquet"
         ) from error

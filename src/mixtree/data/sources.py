@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 from mixtree.data.arrays import refuse_huge, refuse_lossy
 from mixtree.data.sparse import as_table, is_sparse
 from mixtree.errors import DataError
+from mixtree.places import is_text
 from mixtree.simplex import Mixture
 
 TARGET = "target"
@@ -26,6 +27,9 @@ _NO_WEIGHTS = "{} rows have no weights: they count alike in every score"
 
 MOST_CLASSES = 50
 """Whole numbers with more different values than this may be no classes."""
+
+_CLASSES_THAT_FIT = 1_000_000
+"""Of which every row has a probability."""
 
 FOLD = "target fold "
 """Sources of this name hold a part of the target's rows; they are never part of a reported mixture."""
@@ -200,6 +204,8 @@ def _check(sources: Sources) -> None:
     for name in sources.names:
         if not isinstance(name, str) or not name:
             raise DataError(f"a source's name is a text; got {name!r}: write {str(name)!r}, say")
+        if not is_text(name):
+            raise DataError(f"a source's name must be text that UTF-8 can hold; got {name!r}: rename it")
         if name == TARGET:
             raise DataError(
                 f"a source cannot be called {TARGET!r}, which is what the target's own rows are called in a "
@@ -209,8 +215,13 @@ def _check(sources: Sources) -> None:
         raise DataError(f"source names must differ; got {', '.join(sources.names)}")
     if len(sources.names) != len(sources.rows):
         raise DataError(f"{len(sources.names)} names but {len(sources.rows)} sources")
-    if sources.classes < 0 or sources.classes == 1:
-        raise DataError(f"classes must be 2 or more, or 0 for a regression; got {sources.classes}")
+    classes = sources.classes
+    whole = isinstance(classes, int | np.integer) and not isinstance(classes, bool)
+    if not whole or not (classes == 0 or 2 <= classes <= _CLASSES_THAT_FIT):
+        raise DataError(
+            f"classes must be 2 or more, or 0 for a regression ({_CLASSES_THAT_FIT:,} at most); got "
+            f"{classes!r}"
+        )
     if sources.validation.weight is not None:
         raise DataError(_NO_WEIGHTS.format(VALIDATION))
     _check_table(sources.validation, "validation")
@@ -232,6 +243,8 @@ def _check_table(part: Rows, where: str) -> None:
 def _check_rows(part: Rows, where: str, *, shape: tuple[int, ...], classes: int) -> None:
     _check_table(part, where)
     width = shape[0]
+    if not all(shape):
+        raise DataError(f"{where} has rows of shape {shape}: there are no features to learn from")
     if len(part) == 0:
         raise DataError(f"{where} has no rows: leave it out or give it some")
     if part.y.shape != (len(part),):
@@ -246,7 +259,7 @@ def _check_rows(part: Rows, where: str, *, shape: tuple[int, ...], classes: int)
     for given, what in zip((part.x, part.y, part.weight), _PARTS, strict=True):
         refuse_lossy(given, f"{where}: {what}")
     values = part.x.data if is_sparse(part.x) else part.x
-    if not np.issubdtype(values.dtype, np.number):
+    if values.dtype.kind not in "iuf":  # to numpy spans of time are numbers too
         raise DataError(
             f"{where}: features must be numbers, not {values.dtype}; encode text columns first, "
             "or fit a table (mixtree fit, MixtureClassifier), which does it"

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 from mixtree.data.labels import Label, Task
 from mixtree.data.readers import names, plain_name
 from mixtree.errors import InputError
+from mixtree.places import is_text
 
 Table: TypeAlias = Any
 """A file's path, or a table in memory that `as_frame` takes."""
@@ -63,6 +64,9 @@ def _check(spec: TableSpec) -> None:
     named = isinstance(spec.tables, Mapping)
     if not spec.sources:
         raise InputError("there are no tables: give at least one file")
+    for name, _ in spec.sources:
+        if name is not None and not is_text(name):
+            raise InputError(f"a source's name must be text that UTF-8 can hold; got {name!r}: rename it")
     if named and spec.source_col is not None:
         raise InputError("files are named by source already: leave out source_col (--source-col)")
     if not named and spec.source_col is None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from mixtree.data.sources import Sources
 from mixtree.errors import InputError, SearchError
+from mixtree.places import is_text
 from mixtree.search import SearchBase
 from mixtree.simplex import as_mixture
 from mixtree.trainer import TrainerBase
@@ -24,7 +25,10 @@ ON_TARGET = (
 def source_names(trainer: TrainerBase[Any]) -> tuple[str, ...]:
     """The names of a trainer's sources: those of its rows, or the ``names`` that it gives; else none."""
     names = trainer.sources.names if isinstance(trainer.sources, Sources) else trainer.names
-    return tuple(map(str, names)) if isinstance(names, list | tuple) else ()
+    found = tuple(map(str, names)) if isinstance(names, list | tuple) else ()
+    if not all(map(is_text, found)):
+        raise InputError(f"a source's name must be text that UTF-8 can hold; the trainer's are {found!r}")
+    return found
 
 
 class Checked:

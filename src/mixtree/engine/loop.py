@@ -193,11 +193,6 @@ class Loop(Generic[State]):
 
     def value(self, measured: Evaluation) -> Evaluation:
         """What is told to the search of what was measured."""
-        if not isinstance(measured, Evaluation):
-            raise SearchError(
-                f"the trainer's evaluate gave a {type(measured).__name__} for a model: give "
-                "mixtree.Evaluation(value, standard_error, predictions)"
-            )
         evaluation = measured
         if self.objective is not None and isfinite(measured.value):
             evaluation = self.objective(measured)

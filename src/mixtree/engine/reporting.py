@@ -37,7 +37,7 @@ class Reporter:
         self._storage.add_event(self._study, kind, said(message))
 
     def warn(self, message: str) -> None:
-        logger.warning("%s: %s", self._study, message)
+        logger.warning("%s: %s", said(self._study), said(message))
         self.warnings.append(message)
         self.note("warning", message)
         self.emit(Warned(self._study, message))

@@ -130,8 +130,8 @@ def run(
     again, where the trainer's are not the same: without those held out, with folds of them or with weights.
     """
     searching, training = as_search(search), as_trainer(trainer)
-    if workers < 1:
-        raise InputError(f"workers must be at least 1; got {workers}")
+    if not isinstance(workers, int | np.integer) or workers < 1:
+        raise InputError(f"workers must be a whole number of at least 1; got {workers!r}")
     if workers > 1:
         leave_if_unguarded()
     if keep not in ("all", "frontier", "best"):
@@ -141,6 +141,8 @@ def run(
         raise InputError(f"max_failures must be at least 1; got {max_failures}")
     if storage is not None or not isinstance(study, str) or not study:
         check_name(study)
+    if not isinstance(listeners, list | tuple) or not all(map(callable, listeners)):
+        raise InputError(f"listeners is a list of functions of an event; got {type(listeners).__name__}")
     check = Checked(searching, training, name=type(search).__name__)
     limits = Limits(workers, time_limit, max_failures, keep, keep_predictions, allow_changed_data)
     rows: Any = training.sources if data is None else data
@@ -370,8 +372,10 @@ def opened(
         # Closed again: a file that nobody has open is whole, without a journal beside it.
         with closing(open_storage(storage)) as place:
             yield place
-    else:
+    elif storage is None or isinstance(storage, Storage):
         yield (RunStorage() if kept else ScratchStorage()) if storage is None else storage
+    else:
+        raise InputError(f"storage is a file name, a database URL or a Storage; got {type(storage).__name__}")
 
 
 def seconds_left(time_limit: float | None, since: float) -> float | None:

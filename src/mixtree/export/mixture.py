@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from mixtree.errors import InputError
 
@@ -17,7 +18,7 @@ def as_json(weights: Weights, sizes: Sizes) -> str:
     >>> as_json({"fl": 0.25, "ct": 0.75}, {})
     '{"fl": 0.25, "ct": 0.75}'
     """
-    return json.dumps(dict(weights), ensure_ascii=False)
+    return _json(dict(weights))
 
 
 def as_hugging_face(weights: Weights, sizes: Sizes) -> str:
@@ -60,10 +61,11 @@ def as_megatron(weights: Weights, sizes: Sizes) -> str:
     '0.25 fl 0.75 ct'
     """
     used = _used(weights)
-    spaced = [name for name in used if any(letter.isspace() for letter in name)]
+    spaced = [name for name in used if any(each.isspace() or not each.isprintable() for each in name)]
     if spaced:
         raise InputError(
-            f"a blend string cannot hold source names with spaces: {', '.join(map(repr, spaced))}"
+            "a blend string cannot hold source names with spaces or control characters: "
+            f"{', '.join(map(repr, spaced))}"
         )
     return " ".join(f"{weight!r} {name}" for name, weight in used.items())
 
@@ -96,9 +98,7 @@ def as_sampler(weights: Weights, sizes: Sizes) -> str:
     """The weight of one row of each source, for torch's WeightedRandomSampler over all rows."""
     _check_sizes("sampler", weights, sizes)
     rows = {name: weight / sizes[name] for name, weight in weights.items()}
-    return json.dumps(
-        {"weight_of_a_row": rows, "rows": {name: sizes[name] for name in weights}}, ensure_ascii=False
-    )
+    return _json({"weight_of_a_row": rows, "rows": {name: sizes[name] for name in weights}})
 
 
 FORMATS: dict[str, Callable[[Weights, Sizes], str]] = {
@@ -161,6 +161,12 @@ def _left_out(weights: Weights) -> list[str]:
     """A comment, for Python and YAML, that says which sources are missing."""
     names = [_quoted(name) for name, weight in weights.items() if weight <= 0.0]
     return [f"# left out, since their weight is 0: {', '.join(names)}"] if names else []
+
+
+def _json(content: Mapping[str, Any]) -> str:
+    """JSON without letters that steer a terminal."""
+    text = json.dumps(content, ensure_ascii=False)
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 
 def _quoted(name: str) -> str:

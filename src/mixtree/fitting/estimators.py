@@ -127,7 +127,9 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             _refuse_missing(source, "source", "say where each row comes from")
         if (source is not None or X_val is not None) and _in_cross_validation():
             warnings.warn(_SOURCE_ROWS, SourceRowsWarning, stacklevel=2)
-        groups = np.full(len(labels), ONLY) if source is None else np.asarray(source).astype(str)
+        # Of whole numbers in a list, near 2⁶⁴ and below 0, numpy would make floats that are the same.
+        kind = object if isinstance(source, list) else None
+        groups = np.full(len(labels), ONLY) if source is None else np.asarray(source, dtype=kind).astype(str)
         if groups.shape != (len(labels),):
             raise DataError(
                 f"source must name one source per row: {len(labels)} rows, got shape {groups.shape}"
@@ -467,7 +469,10 @@ class MixtureRegressor(RegressorMixin, _MixtureEstimator):  # type: ignore[misc]
         return self._encode(y)
 
     def _encode(self, y: NDArray[Any]) -> NDArray[Any]:
-        return np.asarray(y, dtype=np.float64)
+        try:
+            return np.asarray(y, dtype=np.float64)
+        except (ValueError, TypeError) as error:
+            raise DataError(f"the labels of a regression are numbers: {error}") from error
 
 
 _SOURCE_ROWS = (
@@ -518,7 +523,10 @@ def _finite(X: Any) -> bool | str:
 def _refuse_text(X: Any) -> None:
     if hasattr(X, "tocsr") or hasattr(X, "columns"):
         return
-    array = np.asarray(X)
+    try:
+        array = np.asarray(X)
+    except ValueError as error:
+        raise DataError(f"X must be a table (rows × columns): {error}") from error
     if array.dtype.kind not in "SU":
         return
     try:
@@ -569,7 +577,11 @@ def _joined(X: Any, y: Any, source: Any) -> tuple[Any, Any, Any]:
         return X, y, source
     if y is not None or source is not None:
         raise InputError("give {name: (X, y)} alone, or X, y and source; not both")
+    if not X:
+        raise DataError("there are no sources: give at least one, {name: (X, y)}")
     for name, part in X.items():
+        if not (isinstance(part, tuple | list) and len(part) == 2 and part[1] is not None):
+            raise DataError(f"source {name!r}: give (X, y), features and labels")
         for values, what in zip(part, ("X", "y"), strict=False):
             refuse_lossy(values, f"{what} of source {name!r}")
     names = np.concatenate([np.full(len(part[1]), name) for name, part in X.items()])

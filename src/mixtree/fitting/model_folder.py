@@ -20,14 +20,35 @@ from safetensors.numpy import load, load_file, save
 
 from mixtree.data.files import current, settle, write_files
 from mixtree.data.labelscale import LabelScale
+from mixtree.data.plain import ANY_TEXT, AT_LEAST_ONE, read
 from mixtree.data.preprocessing import FILE, Preprocessor
 from mixtree.data.sources import TARGET, Sources
-from mixtree.errors import InputError, StorageError
+from mixtree.errors import InputError, MissingExtraError, StorageError
+from mixtree.places import in_markdown, said
 from mixtree.trainers.registry import ModelOptions, make_trainer
 from mixtree.verdict.sentences import difference_heading, table_row, three_lines
 
 FORMAT = 1
-_NEEDED = {"format", "model", "sources", "classes", "digests"}
+_ABOUT = {
+    "format": AT_LEAST_ONE,
+    "model": {
+        "name": str,
+        "features": AT_LEAST_ONE,
+        "lr": (None, float),
+        "batch_size": AT_LEAST_ONE,
+    },
+    "sources": [str],
+    "classes": (None, [str], [int], [float], [bool]),
+    "digests": {str: str},
+    "label?": str,
+    "label_scale?": [float],
+    "study?": (None, str),
+    "storage?": (None, ANY_TEXT),
+    "data?": str,
+    "metric?": str,
+    "val_score?": (None, float),
+}
+"""What is read back of a model's metadata; the rest is for people."""
 WEIGHTS, ABOUT, CARD, PREPROCESSING = "weights.safetensors", "model.json", "MODEL_CARD.md", "preprocessing"
 VERDICT = "verdict.json"
 _FEATURES = f"{PREPROCESSING}/{FILE}"
@@ -112,6 +133,8 @@ def has_model(folder: FilePath) -> bool:
 
 def load_model(folder: str | FilePath) -> SavedModel:
     """Read a model folder back; nothing in it is executed or unpickled."""
+    if not isinstance(folder, str | FilePath):
+        raise InputError(f"a model folder is given by its name; got {folder!r}")
     folder = FilePath(folder)
     about = read_about(folder)
     try:
@@ -120,23 +143,39 @@ def load_model(folder: str | FilePath) -> SavedModel:
         if read_about(folder) != about:  # another process has replaced it meanwhile
             return load_model(folder)
         raise
+    if lost := [name for name, array in arrays.items() if array.dtype.kind == "f" and np.isnan(array).any()]:
+        raise InputError(
+            f"{folder / WEIGHTS} holds NaN in {', '.join(map(repr, lost))} and can predict nothing: "
+            "take the folder from a copy, or fit again"
+        )
     model = about["model"]
-    sources = Sources.blank(
-        about["sources"],
-        shape=(model["features"],),
-        classes=len(about["classes"] or ()),
-        sparse=preprocessor.sparse,
-    )
-    options = ModelOptions(lr=model["lr"], batch_size=model["batch_size"])
-    trainer = make_trainer(model["name"], sources, options)
-    return SavedModel(about, preprocessor, trainer, trainer.load(arrays))
+    try:
+        if model["features"] != len(preprocessor.feature_names):
+            raise ValueError(f"{model['features']} features of {len(preprocessor.feature_names)} columns")
+        sources = Sources.blank(
+            about["sources"],
+            shape=(model["features"],),
+            classes=len(about["classes"] or ()),
+            sparse=preprocessor.sparse,
+        )
+        options = ModelOptions(lr=model["lr"], batch_size=model["batch_size"])
+        trainer = make_trainer(model["name"], sources, options)
+        state = trainer.load(arrays)
+    except MissingExtraError:
+        raise
+    except Exception as error:  # of whatever kind the model's library raises
+        raise InputError(
+            f"{folder} is damaged: {ABOUT} and its other files do not fit each other ({error}); take the "
+            "folder from a copy, or fit again"
+        ) from error
+    return SavedModel(about, preprocessor, trainer, state)
 
 
 def read_about(folder: FilePath) -> dict[str, Any]:
     """The metadata of a model folder."""
     _settle(folder)
     try:
-        about: dict[str, Any] = json.loads(current(folder, ABOUT).read_text(encoding="utf-8"))
+        text = current(folder, ABOUT).read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError) as error:
         how = "make one with mixtree fit"
         if (folder / "study.db").exists():
@@ -144,10 +183,19 @@ def read_about(folder: FilePath) -> dict[str, Any]:
         raise InputError(f"{folder} is no model folder: it has no {ABOUT}; {how}") from error
     except (ValueError, OSError) as error:
         raise InputError(f"{folder / ABOUT} cannot be read: {error}") from error
-    if not isinstance(about, dict) or not about.keys() >= _NEEDED or not isinstance(about["digests"], dict):
-        raise InputError(f"{folder / ABOUT} is damaged: take the folder from a copy, or fit again")
-    if about["format"] > FORMAT:
-        raise InputError(f"{folder} was written by a newer mixtree (format {about['format']}): upgrade")
+    try:
+        if read(text, {"format": int})["format"] > FORMAT:
+            raise InputError(f"{folder} was written by a newer mixtree: upgrade")
+        about: dict[str, Any] = read(text, _ABOUT)
+        _, spread = about.get("label_scale", (0.0, 1.0))
+        if spread <= 0 or len(set(about["classes"] or (0, 1))) < 2:
+            raise ValueError("its labels cannot be told apart")
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(
+            f"{folder / ABOUT} is damaged ({error}): take the folder from a copy, or fit again"
+        ) from error
     return about
 
 
@@ -213,7 +261,8 @@ def _digest(data: bytes) -> str:
 
 
 def _json(content: Any) -> bytes:
-    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
+    # The name of a file that is no UTF-8 becomes an escape of JSON's.
+    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode(errors="backslashreplace")
 
 
 def versions() -> dict[str, str]:
@@ -224,14 +273,16 @@ def versions() -> dict[str, str]:
 
 def model_card(about: Mapping[str, Any]) -> str:
     """A page about the model for people."""
-    weights = "\n".join(f"| {_cell(name)} | {weight:.3f} |" for name, weight in about["mixture"].items())
+    weights = "\n".join(
+        f"| {in_markdown(name)} | {weight:.3f} |" for name, weight in about["mixture"].items()
+    )
     spent = ", ".join(f"{phase} {steps}" for phase, steps in about["spent"].items())
     task = "regression" if about["classes"] is None else "classification"
     lines = [
-        f"# {about['label']}: a model for a target unlike its sources",
+        f"# {in_markdown(about['label'])}: a model for a target unlike its sources",
         "",
-        f"Predicts `{about['label']}` ({task}) with "
-        f"the model family `{about['model']['name']}`, trained by `{about['policy']}` "
+        f"Predicts {_code(about['label'])} ({task}) with "
+        f"the model family {_code(about['model']['name'])}, trained by {_code(about['policy'])} "
         f"(mixtree {about['versions']['mixtree']}).",
         *_answer(about),
         "",
@@ -240,19 +291,19 @@ def model_card(about: Mapping[str, Any]) -> str:
         "| --- | --- |",
         weights,
         "",
-        *(f"- {note}" for note in about.get("decided", ())),
+        *(f"- {in_markdown(note)}" for note in about.get("decided", ())),
         "",
         "## How good it is",
         *(_verdict_lines(about) if about["verdict"] else _scores(about)),
     ]
     if about.get("certificate"):
-        lines += ["", "## How much better another mixture could be", about["certificate"]]
+        lines += ["", "## How much better another mixture could be", in_markdown(about["certificate"])]
     lines += [
         "",
         "## How it was made",
         f"- Budget {about['budget']} steps of {about['model']['batch_size']} rows; spent: {spent}.",
         *_epoch_line(about),
-        f"- Training rows per source: {', '.join(f'{k} {v}' for k, v in about['rows']['sources'].items())}.",
+        f"- Training rows per source: {_counts(about['rows']['sources'])}.",
         f"- Seed {about['seed']}; data fingerprint `{about['data']}`.",
         "",
         "## Use",
@@ -269,7 +320,7 @@ def _scores(about: Mapping[str, Any]) -> list[str]:
     worth = "These rows chose the mixture, so this number is optimistic."
     if about["mixture"].get(TARGET) or about.get("trained_on_target"):
         worth = "The model was also trained on these rows, so this number says nothing."
-    metric, rows = about["metric"], about["rows"]
+    metric, rows = in_markdown(about["metric"]), about["rows"]
     lines = [f"- {metric} on {rows['validation']} validation rows: {_number(about['val_score'])}. {worth}"]
     if about["test_score"] is not None:
         lines.append(f"- {metric} on {rows['test']} test rows: {_number(about['test_score'])}.")
@@ -280,8 +331,8 @@ def _answer(about: Mapping[str, Any]) -> list[str]:
     verdict = about["verdict"]
     if not verdict:
         return []
-    warnings = (f"- **Warning:** {' '.join(each.split())}" for each in verdict["warnings"])
-    return ["", "## Verdict", *(f"- {line}" for line in three_lines(verdict)), *warnings]
+    warnings = (f"- **Warning:** {in_markdown(each)}" for each in verdict["warnings"])
+    return ["", "## Verdict", *(f"- {in_markdown(line)}" for line in three_lines(verdict)), *warnings]
 
 
 def _verdict_lines(about: Mapping[str, Any]) -> list[str]:
@@ -289,19 +340,27 @@ def _verdict_lines(about: Mapping[str, Any]) -> list[str]:
     verdict, lines = about["verdict"], list[str]()
     if verdict["against"]:
         lines += [
-            f"| {about['metric']} against | {difference_heading(verdict)} | 95 % interval | p |",
+            f"| {in_markdown(about['metric'])} against | {difference_heading(verdict)} | 95 % interval | p |",
             "| --- " * 4 + "|",
-            *(f"| {' | '.join([_cell(each['name']), *table_row(each)])} |" for each in verdict["against"]),
+            *(
+                f"| {' | '.join(map(in_markdown, [each['name'], *table_row(each)]))} |"
+                for each in verdict["against"]
+            ),
             "",
         ]
     notes = list(verdict["notes"])
     spent = ", ".join(f"{name} {steps}" for name, steps in verdict["reference_spent"].items())
     notes += [f"steps trained for this verdict, outside the budget: {spent}"] if spent else []
-    return [*lines, *(f"- {' '.join(each.split())}" for each in notes)]
+    return [*lines, *(f"- {in_markdown(each)}" for each in notes)]
 
 
-def _cell(name: str) -> str:
-    return " ".join(name.split()).replace("|", "\\|")
+def _code(name: str) -> str:
+    """A name as code, where nothing but the mark that ends it is markup."""
+    return f"`{' '.join(said(name).split()).replace('`', chr(39))}`"
+
+
+def _counts(rows: Mapping[str, int]) -> str:
+    return in_markdown(", ".join(f"{name} {count}" for name, count in rows.items()))
 
 
 def _number(value: float | None) -> str:
@@ -311,5 +370,5 @@ def _number(value: float | None) -> str:
 def _epoch_line(about: Mapping[str, Any]) -> list[str]:
     if not about.get("epochs"):
         return []
-    times = ", ".join(f"{name} {count:.2f}" for name, count in about["epochs"].items())
+    times = in_markdown(", ".join(f"{name} {count:.2f}" for name, count in about["epochs"].items()))
     return [f"- Times the model read each source's rows: {times}."]

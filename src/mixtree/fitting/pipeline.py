@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from pathlib import Path as FilePath
 from typing import Any, Literal
 
@@ -39,8 +40,24 @@ TREE_OPTIONS = (
     "steps", "nu", "rho", "optimism", "returns", "width", "minimum", "maximum", "stop_early"
 )  # fmt: skip
 """Options that only a tree search knows."""
+_LARGE_BATCH, _MOST_READ = 1 << 16, 10**11
+"""Rows of a batch that need not be so many different ones; rows that a budget may read in all."""
 _FEW_EACH = 4  # rows of a label, on average, below which many labels are hardly classes
+_MOST_GIVEN = 1_000_000  # classes; a model has weights for each
 _KEPT = 2e7  # predictions of all nodes together that are kept for the verdict: some 160 MB
+
+_KINDS: dict[str, tuple[Any, str]] = {
+    "policy": (str, "text"),
+    "nu": (Real | str, "a number, or 'auto'"),
+    "rho": (Real, "a number"),
+    "optimism": (Real, "a number"),
+    "max_passes": (Real, "a number"),
+    "holdout": (Real, "a number"),
+    "width": (int, "a whole number"),
+    "minimum": (Mapping, "numbers by the names of sources"),
+    "maximum": (Mapping, "numbers by the names of sources"),
+}
+"""What options are; the ranges of numbers are looked at where they are used."""
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -92,6 +109,10 @@ class FitOptions:
             value = getattr(self, name)
             if isinstance(value, np.generic):  # of a grid that numpy made
                 object.__setattr__(self, name, value.item())
+        for name, (kind, words) in _KINDS.items():
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+                raise InputError(f"{name} must be {words}; got {value!r}")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -118,6 +139,11 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
     check_seed(options.seed)
     rows, notes, warnings = int(sources.sizes.sum()), [], tuple[str, ...]()
     batch_size = options.batch_size or int(min(50, max(1, rows // 10)))
+    if batch_size > max(rows, _LARGE_BATCH):
+        raise InputError(
+            f"the batch size must be at most {max(rows, _LARGE_BATCH):,}; got {batch_size}: the sources have "
+            f"{rows:,} rows in all"
+        )
     per = batch_size if options.unit == "samples" else 1
     budget = options.budget and math.ceil(options.budget / per)
     if not budget and (trees := usual_budget(options.model)):
@@ -139,6 +165,11 @@ def choose(options: FitOptions, sources: Sources) -> Chosen:
         warnings = (
             f"the budget is {passes:,.0f} passes over all {rows:,} rows: more than a model can use; it may "
             "overfit them (--max-passes limits it)",
+        )
+    if budget * batch_size > _MOST_READ:
+        raise InputError(
+            f"a budget of {budget} steps of {batch_size} rows reads more than {_MOST_READ:,} rows: lower the "
+            "budget (--budget) or the batch size (--batch-size)"
         )
     asked = own_trees(options.model)
     if asked and asked != budget:
@@ -558,6 +589,8 @@ def as_sources(
         return sources
     if not isinstance(sources, Mapping):
         raise DataError(f"sources are a dictionary {{name: (x, y)}}; got {type(sources).__name__}")
+    if classes is not None and not (type(classes) is int and 0 <= classes <= _MOST_GIVEN):
+        raise DataError(f"classes is a whole number from 0 to {_MOST_GIVEN:,}; got {classes!r}")
     if val is None:
         raise DataError("validation rows of the target are missing: give val=(x, y)")
     # By their names: the order in which sources are given changes nothing.
@@ -606,13 +639,13 @@ def _caps_of(sources: Sources, options: FitOptions, chosen: Chosen) -> NDArray[n
     return np.minimum(1.0, passes * rows / (chosen.budget * chosen.batch_size))
 
 
-def _bounds(given: Mapping[str, float], sources: Sources, name: str, default: float) -> list[float] | None:
+def _bounds(given: Mapping[str, Any], sources: Sources, name: str, default: float) -> list[float] | None:
     if not given:
         return None
     for source in given:
         sources.index(source)
-    values = [float(given.get(source, default)) for source in sources.names]
+    values = [given.get(source, default) for source in sources.names]
     for source, value in zip(sources.names, values, strict=True):
-        if not 0 <= value <= 1:
-            raise InputError(f"the {name} weight of {source!r} must lie between 0 and 1; got {value:g}")
-    return values
+        if not (isinstance(value, int | float | np.number) and 0 <= value <= 1):
+            raise InputError(f"the {name} weight of {source!r} must lie between 0 and 1; got {value!r}")
+    return [float(value) for value in values]

@@ -16,6 +16,8 @@ from rich.table import Column
 from rich.text import Text
 
 from mixtree.events import Event, NodeEvaluated, RoundAsked, StudyFinished, StudyStarted
+from mixtree.listeners.terminal import Terminal
+from mixtree.places import said
 
 
 class Pace:
@@ -70,7 +72,7 @@ class _Bar(ABC):
     def __init__(
         self, description: str, total: int, *, console: Console | None = None, interval: float = 30.0
     ) -> None:
-        self._console = console or Console(stderr=True, emoji=False)
+        self._console = console or Terminal(stderr=True)
         self._live = self._console.is_interactive or self._console.is_jupyter
         self._interval, self._written = interval, time.monotonic()
         self._description, self._total, self._completed, self._note = description, total, 0, ""
@@ -122,7 +124,7 @@ class _Bar(ABC):
         """Move with a study."""
 
     def _begin(self, description: str, total: int, completed: int) -> None:
-        self._description, self._total, self._completed = description, total, completed
+        self._description, self._total, self._completed = said(description), total, completed
         self._show()
 
     def _advance(self, completed: int, event: NodeEvaluated, *, note: str = "") -> None:

@@ -23,6 +23,7 @@ from mixtree.events import (
     StudyStarted,
     Warned,
 )
+from mixtree.places import said
 from mixtree.simplex import Mixture
 
 _SHOWN_WEIGHTS = 8
@@ -45,7 +46,7 @@ def log_events(logger: logging.Logger | None = None, *, level: int = logging.INF
             replayed = isinstance(event, NodeEvaluated) and event.replayed
             rank = min(level, logging.DEBUG) if replayed else level
         if own.isEnabledFor(rank):
-            own.log(rank, "%s: %s", event.study, describe(event))
+            own.log(rank, "%s: %s", said(event.study), said(describe(event)))
 
     return listen
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from mixtree.errors import InputError, StorageError
+from mixtree.places import is_text
 from mixtree.tree import Node, Path, Trial
 
 if TYPE_CHECKING:
@@ -130,8 +131,7 @@ def check_name(name: object) -> None:
         raise InputError(
             f"a study's name is a text of 1 to {LONGEST_NAME} characters; got {repr(name)[:120]}"
         )
-    # Half a character (a byte that was no UTF-8), or the end of a text in C.
-    if "\0" in name or name.encode(errors="ignore").decode() != name:
+    if not is_text(name):
         raise InputError(f"a study's name must be text that UTF-8 can hold; got {name!r}")
 
 

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path as FilePath
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote
 
 import sqlalchemy as sa
@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from sqlalchemy.exc import DBAPIError, IntegrityError, NoSuchModuleError
 
 from mixtree.errors import InputError, StorageError, StudyLocked
-from mixtree.places import without_secrets
+from mixtree.places import is_text, without_secrets
 from mixtree.storage import schema
 from mixtree.storage.base import (
     EventRecord,
@@ -34,10 +34,12 @@ from mixtree.storage.base import (
 from mixtree.storage.checkpoints import Checkpoints, path_text, place_of
 from mixtree.storage.rows import (
     OUTCOME_COLUMNS,
+    event_record,
     node_row,
     outcome_row,
     predictions_row,
     stored_node,
+    stored_verdict,
     study_record,
     study_row,
 )
@@ -151,6 +153,11 @@ class SqlStorage:
                     f"another process has held it locked for {_BUSY_SECONDS} s; stop it or try again later"
                 )
             raise StorageError(f"cannot {doing} {self.where}: {reason}") from error
+        except UnicodeDecodeError as error:
+            raise StorageError(
+                f"{self.where} is damaged or altered: it holds text that is not UTF-8 ({error}); take it "
+                "from a copy"
+            ) from error
 
     def _has_tables(self) -> bool:
         """Whether there are tables. Older ones are brought up; nothing else changes."""
@@ -346,7 +353,7 @@ class SqlStorage:
         wanted = {"study": self._id(name)}
         with self._read() as connection:
             rows = connection.execute(_EVENTS, wanted).all()
-        return [EventRecord(*row) for row in rows]
+        return [event_record(row) for row in rows]
 
     def write_verdict(self, name: str, verdict: dict[str, Any]) -> None:
         number, text = self._id(name), json.dumps(verdict, ensure_ascii=False)
@@ -358,7 +365,7 @@ class SqlStorage:
         wanted = sa.select(verdicts.c.verdict).where(verdicts.c.study_id == self._id(name))
         with self._read() as connection:
             text = connection.scalar(wanted)
-        return None if text is None else cast(dict[str, Any], json.loads(text))
+        return None if text is None else stored_verdict(name, text)
 
     def checkpoints(self, name: str) -> Checkpoints | None:
         return self._checkpoints(name, self.load(name))
@@ -446,7 +453,9 @@ def _is_alone(file: FilePath) -> bool:
 def _open_to_read(file: FilePath, *, alone: bool) -> sqlite3.Connection:
     """``alone``: nobody writes to it, so that no journal is needed and none is made."""
     how = "mode=ro&immutable=1" if alone else "mode=ro"
-    return sqlite3.connect(f"file:{quote(str(file.resolve()))}?{how}", uri=True, timeout=_BUSY_SECONDS)
+    return sqlite3.connect(
+        f"file:{quote(os.fsencode(file.resolve()))}?{how}", uri=True, timeout=_BUSY_SECONDS
+    )
 
 
 def _look(file: FilePath, *, alone: bool) -> int | None:
@@ -557,6 +566,8 @@ def _parsed(place: str) -> sa.URL:
                 "postgresql://USER:PASSWORD@HOST/BASE (and ./NAME for a file of such a name)"
             )
         return sa.URL.create("sqlite", database=place)
+    if not is_text(place):
+        raise _no_url(place.partition("://")[0] + "://…")
     try:
         parsed = sa.make_url(place)
     except (sa.exc.ArgumentError, ValueError):

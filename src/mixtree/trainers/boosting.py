@@ -36,6 +36,7 @@ from mixtree.data.sources import Rows, Sources
 from mixtree.errors import InputError, MissingExtraError, TrainingError
 from mixtree.trainer import Evaluation, Job, TrainerBase
 from mixtree.trainers.evaluation import loss_evaluations
+from mixtree.trainers.lightgbm_text import check_lightgbm
 from mixtree.trainers.rows import (
     as_bytes,
     draw,
@@ -156,6 +157,10 @@ class _BoostingTrainer(TrainerBase[BoostingState]):
         return not classes or len(np.unique(self.rows.y[index])) == classes
 
     @abstractmethod
+    def _check_whole(self, model: bytes) -> None:
+        """ValueError for a model file with which the library itself would not be safe."""
+
+    @abstractmethod
     def booster(self, state: BoostingState) -> Any:
         """The library's Booster of a state that has trees."""
 
@@ -193,7 +198,16 @@ class _BoostingTrainer(TrainerBase[BoostingState]):
         return {**save_cursor(state.cursor), "model": from_bytes(state.model)}
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> BoostingState:
-        return BoostingState(as_bytes(arrays["model"]), load_cursor(arrays))
+        """The state that was saved; a model file that is not whole is refused."""
+        state = BoostingState(as_bytes(arrays["model"]), load_cursor(arrays))
+        if state.model:
+            try:
+                self._check_whole(state.model)
+                self.booster(state)
+            except (ValueError, self.error) as error:
+                said = str(error).partition("\n")[0]
+                raise InputError(f"the {self.library} model is damaged or cut short ({said})") from error
+        return state
 
     def describe(self) -> dict[str, Any]:
         """The settings that decide the numbers."""
@@ -264,6 +278,14 @@ class LightGBMTrainer(_BoostingTrainer):
     def booster(self, state: BoostingState) -> Any:
         return self.package.Booster(model_str=state.model.decode())
 
+    def _check_whole(self, model: bytes) -> None:
+        check_lightgbm(
+            model.decode(),
+            features=self.sources.features,
+            outputs=self._fixed.get("num_class", 1),
+            objective=self._fixed["objective"] if self.sources.classes else None,
+        )
+
     def _boost(self, booster: Any, index: NDArray[np.int64], weight: Array, varying: dict[str, Any]) -> Any:
         sample = self._data.subset(index).construct()
         sample.set_weight(weight)
@@ -323,6 +345,9 @@ class XGBoostTrainer(_BoostingTrainer):
             "nthread": 1,
             "verbosity": 0,
         }
+
+    def _check_whole(self, model: bytes) -> None:
+        """The library's own reading tells damage."""
 
     def booster(self, state: BoostingState) -> Any:
         return self.package.Booster(self._fixed, model_file=bytearray(state.model))

@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter, signature
+from numbers import Real
 from typing import Any
+
+import numpy as np
 
 from mixtree.data.arrays import refuse_lossy
 from mixtree.data.sources import Sources, in_order
 from mixtree.data.sparse import as_csr, as_dense, as_table, is_sparse
-from mixtree.errors import InputError
+from mixtree.errors import InputError, MixtreeError
 from mixtree.trainer import TrainerBase
 from mixtree.trainers.boosting import ROUNDS, LightGBMTrainer, XGBoostTrainer
 from mixtree.trainers.mlp import MlpTrainer
@@ -96,11 +99,16 @@ class Predictor:
         """Class probabilities (n, classes), or numbers (n,), of rows of the same columns."""
         given = in_order(x, self._columns, "these rows", "those that the model was trained on")
         refuse_lossy(given, "these rows")
-        rows = as_table(given)
-        refuse_lossy(rows, "these rows")  # which were lists
-        if rows.ndim < 2 or tuple(rows.shape[1:]) != self._shape:
-            raise InputError(f"the model was trained on rows of shape {self._shape}; got {rows.shape}")
-        rows = rows.astype(self._dtype)
+        try:
+            rows = as_table(given)
+            refuse_lossy(rows, "these rows")  # which were lists
+            if rows.ndim < 2 or tuple(rows.shape[1:]) != self._shape:
+                raise InputError(f"the model was trained on rows of shape {self._shape}; got {rows.shape}")
+            rows = rows.astype(self._dtype)
+        except (ValueError, TypeError, OverflowError) as error:
+            if isinstance(error, MixtreeError):
+                raise
+            raise InputError(f"these rows are no table of numbers: {error}") from error
         if self._sparse != is_sparse(rows):  # to some models what is not stored is missing, not 0
             rows = as_csr(rows) if self._sparse else as_dense(rows)
         if self._model is None:
@@ -256,6 +264,8 @@ def _class_weight(options: ModelOptions, sources: Sources) -> Any:
             raise InputError(f"class_weight is 'balanced' or a factor per class; got {given!r}")
         return balanced_weights(sources).tolist()
     if not isinstance(given, Mapping):
+        if np.ndim(given) != 1 or not all(isinstance(each, Real) for each in given):
+            raise InputError(f"class_weight is 'balanced' or a factor per class; got {given!r}")
         return [float(each) for each in given]
     unknown = [label for label in given if label not in range(sources.classes)]
     if unknown:

@@ -11,7 +11,11 @@ from numpy.typing import NDArray
 from mixtree.data.sampling import Cursor, Sampler
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.sparse import is_sparse
+from mixtree.errors import InputError
 from mixtree.trainer import Job
+
+_MOST_AT_ONCE = 1 << 30
+"""Rows whose numbers are drawn for one job: 8 GB of them."""
 
 
 def stacked(parts: Sequence[Rows]) -> Rows:
@@ -65,6 +69,11 @@ def draw(
     cursor : Cursor
     """
     count, part = job.steps * batch_size, job.part
+    if count > _MOST_AT_ONCE:
+        raise InputError(
+            f"{job.steps:,} steps of {batch_size:,} rows at once are more than memory holds: fewer steps per "
+            "node (--steps), more segments (--segments), or smaller batches (--batch-size)"
+        )
     if part is None:
         rows, cursor = sampler.draw(job.mixture, count, seed=job.seed, cursor=cursor)
     else:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Generic, Protocol
+from numbers import Real
+from typing import Any, Generic, Protocol
+
+import numpy as np
 
 from mixtree.engine.models import Models
-from mixtree.errors import CheckpointError, SearchError
+from mixtree.errors import CheckpointError, SearchError, TrainingError
 from mixtree.seeds import INIT, derive_seed
 from mixtree.simplex import value
-from mixtree.trainer import Evaluation, Job, Part, State, TrainerBase
+from mixtree.trainer import Evaluation, Job, Part, State, TrainerBase, given
 from mixtree.tree import Path, Trial
 
 Group = tuple[Trial, ...]
@@ -72,13 +75,34 @@ class Runner(Generic[State]):
             if (segment := trial.segment) is not None:
                 part = Part(derive_seed(self.seed, segment.stream), segment.before, segment.total)
             jobs.append(Job(parent, trial.mixture, trial.steps, seed, trial.lr_scale, part))
-        states = self.trainer.train(jobs)
+        states = self._listed("train", self.trainer.train(jobs))
         if len(states) != len(jobs):
             raise SearchError(f"the trainer was given {len(jobs)} jobs and returned {len(states)} models")
-        evaluations = self.trainer.evaluate(states)
+        evaluations = self._listed("evaluate", self.trainer.evaluate(states))
+        for each in evaluations:
+            if not isinstance(each, Evaluation) or not _is_number(each.value):
+                found = each.value if isinstance(each, Evaluation) else each
+                raise TrainingError(
+                    f"{type(given(self.trainer)).__name__}.evaluate must return an Evaluation per model, "
+                    f"whose value is a number; got {repr(found)[:80]}"
+                )
         for at, trial in enumerate(group):
             self.models.put(trial.path, states[at])
         return Done(group, tuple(evaluations), time.perf_counter() - started)
+
+    def _listed(self, method: str, returned: Any) -> Any:
+        """What the trainer returned, which may be anybody's."""
+        if isinstance(returned, list | tuple):
+            return returned
+        name = type(given(self.trainer)).__name__
+        raise TrainingError(f"{name}.{method} must return a list; got {type(returned).__name__}")
+
+
+def _is_number(value: Any) -> bool:
+    """Also of numpy, in an array without dimensions too."""
+    if type(value) is float:
+        return True
+    return isinstance(value, Real) or (isinstance(value, np.ndarray) and value.shape == ())
 
 
 class SerialExecutor(Generic[State]):
