@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import exp, isfinite
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mixtree.data.files import write_csv
 from mixtree.errors import InputError
 from mixtree.experiments.claims import LEAST_PAIRS, Claim, Finding, Verdict, check
 from mixtree.experiments.figures import draw_budgets, draw_sweeps, panels
@@ -244,7 +244,7 @@ def write(result: Report) -> list[Path]:
         ],
     }
     for name, rows in tables.items():
-        write_table(folder / name, rows)
+        write_csv(folder / name, rows)
     return [folder / name for name in tables]
 
 
@@ -266,15 +266,6 @@ def draw(results: Sequence[Report], folder: Path) -> list[Path]:
 def figure_name(experiment: Experiment, ending: str = "budgets") -> str:
     """Of a figure's files, without what comes after the point."""
     return f"reproduce-{experiment.name}-{ending}"
-
-
-def write_table(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Rows as CSV; the columns are all keys in the order in which they appear."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    with file.open("w", newline="", encoding="utf-8") as opened:
-        writer = csv.DictWriter(opened, columns, restval="")
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def _run_row(plan: Plan, each: Scored) -> dict[str, Any]:
