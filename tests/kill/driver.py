@@ -22,6 +22,7 @@ from mixtree.data.synthetic import synthetic
 from mixtree.engine.study import Result, run
 from mixtree.errors import StudyLocked
 from mixtree.partition import PARTITIONS
+from mixtree.policies.commit import ThenCommit, then_commit
 from mixtree.storage.sql import SqlStorage
 from mixtree.trainer import Job
 from mixtree.trainers.reference import ReferenceState, ReferenceTrainer
@@ -72,10 +73,10 @@ def make_trainer(plan: Plan) -> SlowTrainer:
     return trainer
 
 
-def make_search(budget: int, commit: float) -> TreeSearch:
+def make_search(budget: int, commit: float) -> ThenCommit:
     partitioning = PARTITIONS["bisect"]
-    options: dict[str, Any] = {"budget": budget, "steps": 3, "commit": commit, "width": 2, "nu": "auto"}
-    return TreeSearch(partitioning.root(3), partitioning.split, seed=5, **options)
+    options: dict[str, Any] = {"budget": budget, "steps": 3, "width": 2, "nu": "auto"}
+    return then_commit(TreeSearch(partitioning.root(3), partitioning.split, seed=5, **options), commit)
 
 
 def study(plan: Plan, number: int, budget: int, **options: Any) -> Result[Any]:
