@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from math import inf, isfinite
@@ -181,7 +181,7 @@ class Measured(Scripted):
         best, worse, stopped, looked = before, 0, False, list[Path]()
         for trial in in_segments(self._trial(path, mixture, steps, rate, phase), self._segments):
             (now,) = yield [trial]
-            if trial.segment is not None and trial.segment.before and trial.path[:-1] != _path_of(best):
+            if trial.segment is not None and trial.segment.before and trial.path[:-1] != (best and best.path):
                 self._useless.add(trial.path[:-1])
             if now.diverged:
                 return Stretch(now, best or now, False)
@@ -433,31 +433,33 @@ class Auto(Measured):
         usable = [
             node
             for node in usable
-            if node.path in kept or not (self._past_its_best(node) or self._left_behind(node))
+            if node.path in kept
+            # Inside a stage that did not end, after a better model of the same stage.
+            or not (node.unfinished and any(each.value < node.value for each in self._stages(node)[-1]))
+            and not self._left_behind(node)
         ]
-        known = [node for node in usable if node.path in kept or self._went_on(node.path, kept)]
+        # Trained on as before after the target's rows had been tried on a kept one.
+        known = [
+            node
+            for node in usable
+            if node.path in kept
+            or any(node.path[:at] in kept and node.path[at] % 100 == GOES_ON for at in range(node.height))
+        ]
         if not usable:
             raise TrainingError(ALL_DIVERGED)
-        stem = max(known or usable, key=self._trained_and_good)
-        self._scale = self._scale_after(stem)
-        return stem, stem.mixture[: self._sources]
-
-    def _trained_and_good(self, node: Node) -> tuple[int, bool, float]:
-        """Steps behind a model; of as many the one that was committed to, then the better one, is more."""
-        committed = any(
-            node.path == each.path[:-1] for each in self._adopted.values() if each.phase == "commit"
-        )
-        return sum(each.steps for each in self.tree.lineage(node.path)), committed, -node.value
-
-    def _scale_after(self, stem: Node) -> float:
-        """The step size to go on with: the stem's, or a smaller one than commits had that were undone."""
-        behind = {node.path for node in self.tree.lineage(stem.path)}
+        committed = {node.path[:-1] for node in everything.values() if node.phase == "commit"}
+        behind = self.tree.steps_behind
+        # Of as many steps the one that was committed to, then the better one, counts for more.
+        stem = max(known or usable, key=lambda node: (behind[node.path], node.path in committed, -node.value))
+        led = {node.path for node in self.tree.lineage(stem.path)}
         undone = [
             node.lr_scale
-            for node in self._adopted.values()
-            if node.phase == "commit" and node.path[:-1] in behind and node.path not in behind
+            for node in everything.values()
+            if node.phase == "commit" and node.path[:-1] in led and node.path not in led
         ]
-        return 0.3 * min(undone) if undone else settled_rate(self.tree.lineage(stem.path))
+        # The step size of the stem, or a smaller one than commits had that were undone.
+        self._scale = 0.3 * min(undone) if undone else settled_rate(self.tree.lineage(stem.path))
+        return stem, stem.mixture[: self._sources]
 
     def _ruined(self, node: Node) -> bool:
         """Whether an adopted model, or one before it, was undone, as far as values tell."""
@@ -469,11 +471,6 @@ class Auto(Measured):
                 return True
         return False
 
-    @staticmethod
-    def _went_on(path: Path, kept: Collection[Path]) -> bool:
-        """Whether a model was trained on as before after the target's rows had been tried on a kept one."""
-        return any(path[:height] in kept and path[height] % 100 == GOES_ON for height in range(len(path)))
-
     def _stages_behind(self, node: Node) -> list[Node]:
         """The last node of every stage that led to this one."""
         return [each[-1] for each in self._stages(node)]
@@ -482,10 +479,6 @@ class Auto(Measured):
         """The nodes of every stage that led to this one."""
         lineage = self.tree.lineage(node.path)
         return [list(each) for _, each in groupby(lineage, key=lambda node: node.phase)]
-
-    def _past_its_best(self, node: Node) -> bool:
-        """Whether it is inside a stage that did not end, after a better model of the same stage."""
-        return node.unfinished and any(each.value < node.value for each in self._stages(node)[-1])
 
     def _left_behind(self, node: Node) -> bool:
         """Whether the script went on from an earlier model of its stage, or from the one before the stage."""
@@ -583,11 +576,12 @@ class Auto(Measured):
         outcomes = yield from self._settled(
             [(self._child(trunk.path, number), arm.mixture) for number, arm in enumerate(arms)], steps, "race"
         )
-        pick = self._winner(outcomes)
-        if pick is None:
+        alike_well = self._equally_good(outcomes)
+        if not alike_well:
             self._scale *= 0.3
             return trunk, arms[0].mixture
-        self.equally_good = tuple(MIXTURES[arms[place].name] for place in self._equally_good(outcomes))
+        pick = alike_well[0]
+        self.equally_good = tuple(MIXTURES[arms[place].name] for place in alike_well)
         alike = self.equally_good[1:]
         why = f", the best of {len(arms)} in a short race"
         if alike:
@@ -883,17 +877,17 @@ class Auto(Measured):
                 pick = place
         return pick
 
-    def _winner(self, outcomes: Sequence[Node]) -> int | None:
-        """The simplest of the outcomes that do equally well; None if all diverged."""
-        return next(iter(self._equally_good(outcomes)), None)
-
     def _equally_good(self, outcomes: Sequence[Node]) -> list[int]:
         """Those within a standard error of the smallest value: the one to take, then simpler ones first.
 
         Unless it is the simplest of all, that one must not have a worse metric than the simplest either.
         """
         finite = [place for place, each in enumerate(outcomes) if not each.diverged]
-        fit = [place for place in finite if self._no_worse(outcomes[finite[0]], outcomes[place])]
+        fit = finite[:1]
+        for place in finite[1:]:
+            gains = self._gains(outcomes[finite[0]], outcomes[place], slice(None))
+            if gains is None or gains[2] >= 0:
+                fit.append(place)
         if not fit:
             return []
         best = outcomes[min(fit, key=lambda place: outcomes[place].value)]
@@ -904,18 +898,10 @@ class Auto(Measured):
         ]
         return sorted(alike, key=lambda place: place not in fit)
 
-    def _no_worse(self, simplest: Node, other: Node) -> bool:
-        gains = None if other is simplest else self._gains(simplest, other, slice(None))
-        return gains is None or gains[2] >= 0
-
 
 def _whole(stretch: Stretch) -> Node:
     """What came of a stage, if it did not diverge: what is left of one that did is no model of its length."""
     return stretch.last if stretch.last.diverged else stretch.kept
-
-
-def _path_of(node: Node | None) -> Path | None:
-    return None if node is None else node.path
 
 
 def settling(steps: int) -> list[tuple[int, float]]:
