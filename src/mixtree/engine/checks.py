@@ -52,7 +52,7 @@ class Checked:
 
         ``known`` are the paths of all nodes so far, ``begun`` those of rounds that were begun before.
         """
-        if not isinstance(trials, list | tuple) or not all(isinstance(each, Trial) for each in trials):
+        if not isinstance(trials, list | tuple) or any(not isinstance(each, Trial) for each in trials):
             text = repr(trials)
             short = text if len(text) <= 80 else f"{text[:77]}…"
             raise SearchError(f"{self.name}.ask must return a list of Trial; got {short}")
@@ -80,21 +80,30 @@ class Checked:
             )
         return ON_TARGET if on_target and self._search.on_target is None else None
 
-    def _check_trial(self, trial: Trial, known: Collection[Path]) -> None:
-        where = f"{self.name} asked for node {trial.path}"
-        if isinstance(trial.steps, bool) or not isinstance(trial.steps, int | np.integer) or trial.steps < 1:
-            raise SearchError(f"{where} with {trial.steps!r} steps: at least 1, and a whole number")
-        if type(trial.path) is not tuple or any(type(index) is not int for index in trial.path):
-            raise SearchError(f"{where}: a path is a tuple of plain whole numbers; seeds are made of it")
-        number = isinstance(trial.lr_scale, int | float | np.number)
-        if not number or not isfinite(trial.lr_scale) or trial.lr_scale <= 0:
-            raise SearchError(f"{where} with a step size factor of {trial.lr_scale!r}: a number above 0")
-        if not isinstance(trial.mixture, np.ndarray):
-            raise SearchError(f"{where}: a mixture is a numpy array, not a {type(trial.mixture).__name__}")
-        try:
-            as_mixture(trial.mixture)
-        except InputError as error:
-            raise SearchError(f"{where}: {error}") from error
-        parent = trial.path[:-1]
-        if len(trial.path) > 1 and parent not in known:
-            raise SearchError(f"{where}, but its parent {parent} was not asked for before")
+    def _check_trial(self, trial: Any, known: Collection[Path]) -> None:
+        # Thousands of nodes a second pass here: what is right is seen without numpy and without words.
+        path, steps, mixture, scale = trial.path, trial.steps, trial.mixture, trial.lr_scale
+        wrong = ""
+        if (type(steps) is not int and not isinstance(steps, np.integer)) or steps < 1:
+            wrong = f" with {steps!r} steps: at least 1, and a whole number"
+        elif type(path) is not tuple or not _INT.issuperset(map(type, path)):
+            wrong = ": a path is a tuple of plain whole numbers; seeds are made of it"
+        elif not isinstance(scale, int | float | np.number) or not isfinite(scale) or scale <= 0:
+            wrong = f" with a step size factor of {scale!r}: a number above 0"
+        elif not isinstance(mixture, np.ndarray):
+            wrong = f": a mixture is a numpy array, not a {type(mixture).__name__}"
+        elif len(path) > 1 and path[:-1] not in known:
+            wrong = f", but its parent {path[:-1]} was not asked for before"
+        else:
+            weights = mixture.tolist()
+            if mixture.ndim == 1 and weights and min(weights) >= 0.0 and abs(sum(weights) - 1.0) < 1e-9:
+                return
+            try:
+                as_mixture(mixture)
+            except InputError as error:
+                wrong = f": {error}"
+        if wrong:
+            raise SearchError(f"{self.name} asked for node {path}{wrong}")
+
+
+_INT = frozenset([int])
