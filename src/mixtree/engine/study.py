@@ -119,15 +119,60 @@ def run(
 ) -> Result[State]:
     """Run a search with a trainer until it has finished, and return what it found.
 
-    ``storage`` (a file name, a database URL or a Storage) makes the study survive its process: with
-    ``resume=True`` it goes on where it was, and ends as if it had never been interrupted. A finished study
-    whose search now has a larger budget goes on too. ``keep`` says which models stay on disk: those of all
-    nodes, those that a future child or the result needs, or that of the returned node alone. ``workers`` > 1
-    trains in as many processes; the answer is the same. ``time_limit`` (seconds) ends the study as cleanly as
-    a spent budget. ``init_seed`` fixes the initial model apart from ``seed``: studies that are compared start
-    from one model and still draw their own rows. ``keep_predictions`` stores what every node predicts for the
-    validation rows, and returns it. ``data`` are the rows as they were given, by which a study knows them
-    again, where the trainer's are not the same: without those held out, with folds of them or with weights.
+    Parameters
+    ----------
+    search, trainer
+        What to train, and what trains it; used once, a resumed study needs new ones with the same settings.
+    seed
+        Of every random draw, together with a node's path.
+    init_seed
+        Of the initial model, ``seed`` by default: studies that are compared start from one model and still
+        draw their own rows.
+    storage
+        A file name, a database URL or a Storage makes the study survive its process.
+    study
+        Its name in the storage.
+    resume
+        Go on with the stored study of this name: it ends as if it had never been interrupted. A finished one
+        whose search now has a larger budget goes on too.
+    workers
+        Processes that train; the answer is the same for any number.
+    objective
+        What the search minimises, made of what the trainer measured; by default the trainer's loss.
+    listeners
+        Functions that are told the study's events.
+    keep
+        Models that stay: of ``"all"`` nodes, those that a later trial or the result may need
+        (``"frontier"``), or the returned one alone (``"best"``).
+    keep_predictions
+        Store what every node predicts for the validation rows, and return it.
+    time_limit
+        Seconds after which no round is begun; the study can be resumed.
+    max_failures
+        Deaths of workers after which a node counts as diverged.
+    allow_changed_data
+        Resume with other rows than the study began with.
+    data
+        The rows as they were given, by which a study knows them again, where the trainer's are not the same:
+        without those held out, with folds of them or with weights.
+    recipe
+        How the command line can build it again.
+
+    Returns
+    -------
+    Result
+        The returned node, its model, the tree, and where every step went.
+
+    Examples
+    --------
+    >>> from mixtree.data.synthetic import synthetic
+    >>> from mixtree.partition import bisect, simplex_root
+    >>> from mixtree.trainers.mlp import MlpTrainer
+    >>> from mixtree.tree_search import TreeSearch
+    >>> trainer = MlpTrainer(synthetic(rows=60).sources, hidden=())
+    >>> result = run(TreeSearch(simplex_root(3), bisect, budget=50, steps=10), trainer)
+    >>> sum(result.spent.values())
+    50
     """
     searching, training = as_search(search), as_trainer(trainer)
     if not isinstance(workers, int | np.integer) or workers < 1:

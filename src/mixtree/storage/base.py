@@ -94,7 +94,17 @@ class Storage(Protocol):
         """The same study once more under a new name, checkpoints included."""
 
     def begin_round(self, name: str, number: int, trials: Sequence[Trial]) -> None:
-        """Write a round down before any of it runs; a trial that was begun but not finished begins anew."""
+        """Write a round down before any of it runs; a trial that was begun but not finished begins anew.
+
+        Parameters
+        ----------
+        name
+            The study's.
+        number
+            The round's, counted from 0.
+        trials
+            In the order in which they were asked for.
+        """
 
     def finish(self, name: str, nodes: Sequence[Node]) -> None:
         """Write down what came of trials, as it comes."""
@@ -103,7 +113,17 @@ class Storage(Protocol):
         """All nodes in the order in which they were asked for, those of unfinished trials as pending."""
 
     def add_event(self, name: str, kind: str, message: str) -> None:
-        """Remember something."""
+        """Remember something.
+
+        Parameters
+        ----------
+        name
+            The study's.
+        kind
+            One word: ``warning``, ``resumed``, ``budget``.
+        message
+            For people.
+        """
 
     def events(self, name: str) -> list[EventRecord]:
         """What was remembered, oldest first."""
