@@ -31,12 +31,22 @@ class Part:
 class Job(Generic[State]):
     """Continue this state on this mixture for so many steps.
 
-    ``mixture`` has one weight per source; a trainer that was given the target's rows also takes one more
-    weight for them (source K+1). ``seed`` is the only source of randomness.
-
-    A long stage is trained in segments, one job each. A trainer that knows ``part`` goes on with the stage's
-    random numbers where the job before stopped, so that segments change no weights; one that does not draws
-    by ``seed``, which is another one in every segment.
+    Parameters
+    ----------
+    state
+        The parent's model; it is not changed.
+    mixture
+        One weight per source; a trainer that has the target's rows takes one more for them (source K+1).
+    steps
+        SGD steps.
+    seed
+        The only source of randomness.
+    lr_scale
+        × the trainer's step size.
+    part
+        Where the job stands in a longer stage that is trained in segments. A trainer that knows it goes on
+        with the stage's random numbers where the job before stopped, so that segments change no weights; one
+        that does not draws by ``seed``, which is another one in every segment.
     """
 
     state: State
@@ -49,9 +59,16 @@ class Job(Generic[State]):
 
 @value
 class Evaluation:
-    """How a model does on the validation rows: smaller values are better, +inf is a diverged model.
+    """How a model does on the validation rows.
 
-    ``predictions`` has one row per validation row: class probabilities (n, classes), (n,) in a regression.
+    Parameters
+    ----------
+    value
+        Smaller is better; +inf is a diverged model.
+    standard_error
+        Of the value; NaN where it is not known.
+    predictions
+        One row per validation row: class probabilities (n, classes), or (n,) in a regression.
     """
 
     value: float

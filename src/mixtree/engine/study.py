@@ -39,32 +39,57 @@ CHOOSES = "validation"
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Result(Generic[State]):
-    """What a study found, and where every step went."""
+    """What a study found, and where every step went.
+
+    Parameters
+    ----------
+    study
+        Its name.
+    weights
+        The mixture by the names of its sources; the target's own rows are one more where they were used.
+    value
+        Of the returned node: what the search minimised.
+    node
+        The returned node.
+    rule
+        The rule that chose it.
+    reason
+        Why the study ended.
+    budget
+        SGD steps in all.
+    spent
+        Steps by phase; their sum is at most the budget.
+    tree
+        All nodes.
+    state
+        The returned model, as its trainer keeps it.
+    warnings
+        What went wrong on the way.
+    predictions
+        Of the validation rows, by every node, where they were kept.
+    notes
+        What the policy decided on its way, in words.
+    verdict
+        How sure it is, and compared with what; of a fit, not of a bare run.
+    model
+        What predicts further rows; of a fit, not of a bare run.
+    """
 
     study: str
     weights: dict[str, float]
-    """The mixture by the names of its sources; the target's own rows are one more where they were used."""
     value: float
     node: Node
     rule: str
-    """The rule that chose the node."""
     reason: str
-    """Why the study ended."""
     budget: int
     spent: dict[str, int]
-    """Steps by phase; their sum is at most the budget."""
     tree: Tree = field(repr=False)
-    """All nodes; that of a built-in search itself."""
     state: State = field(repr=False)
     warnings: tuple[str, ...] = field(default=())
     predictions: dict[Path, NDArray[Any]] = field(default_factory=dict, repr=False)
-    """Of the validation rows, by every node, where they were kept."""
     notes: tuple[str, ...] = ()
-    """What the policy decided on its way, in words."""
     verdict: Verdict | None = None
-    """How sure it is, and compared with what; of a fit, not of a bare run."""
     model: Any = field(default=None, repr=False)
-    """What predicts further rows; of a fit, not of a bare run."""
 
     @property
     def mixture(self) -> Mixture:

@@ -39,7 +39,39 @@ CLASSIFIER_SHARE = 0.1
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Setting:
-    """What an algorithm may know before it starts: sources, budget, and the options of the tree search."""
+    """What an algorithm may know before it starts.
+
+    Parameters
+    ----------
+    names, sizes
+        The sources' names and numbers of rows.
+    budget
+        Λ: SGD steps in all.
+    steps
+        λ: steps of a node, or a function of its height.
+    seed
+        Of what an algorithm draws.
+    alpha
+        α*: the target's true mixture, for ``genie``.
+    minimum, maximum
+        Bounds of the weights, for tree searches.
+    options
+        Of the tree search: ``nu``, ``rho``, ``optimism``, ``returns``, ``width``.
+    data
+        The rows, for algorithms that look at them before they start.
+    batch_size
+        Rows of a step.
+    metric
+        What the user wants to be good.
+    use_target_rows
+        Whether a policy that may train on the target's rows is allowed to.
+    auto
+        Options of the policy ``auto``.
+    caps
+        Most that a model may read of each source, the target's rows last, as shares of the budget.
+    segments
+        Parts of a long stage, each a node of its own.
+    """
 
     names: tuple[str, ...]
     sizes: NDArray[Any]
@@ -50,19 +82,13 @@ class Setting:
     minimum: Sequence[float] | None = None
     maximum: Sequence[float] | None = None
     options: dict[str, Any] = field(default_factory=dict)
-    """Options of the tree search."""
     data: Sources | None = None
-    """The rows, for algorithms that look at them before they start."""
     batch_size: int = 50
     metric: Metric | None = None
     use_target_rows: bool = True
-    """Whether a policy that may train on the target's rows is allowed to."""
     auto: AutoOptions = field(default_factory=AutoOptions)
-    """Options of the policy ``auto``."""
     caps: Mixture | None = None
-    """Most that a model may read of each source, the target's rows last, as shares of the budget."""
     segments: int = SEGMENTS
-    """Parts of a long stage, each a node of its own."""
 
 
 def make_search(algorithm: str, setting: Setting) -> SearchBase:
