@@ -205,8 +205,7 @@ class Loop(Generic[State]):
     def _ended(self, reason: str, left: Sequence[Trial]) -> str:
         """``left`` is the round that was asked for but not begun."""
         if self.recomputed >= NAMED:
-            many = f"{self.recomputed} models in all were missing or damaged and were computed again"
-            self.reporter.warn(many)
+            self.reporter.warn(f"{self.recomputed} models were missing or damaged and were computed again")
         try:
             best: object = self.search.best()
         except TrainingError as error:
@@ -215,11 +214,10 @@ class Loop(Generic[State]):
             died = f"{len(self.failed)} nodes failed because their worker died"
             raise TrainingError(f"{error}; {died}") from error
         if not isinstance(best, Node):
-            name = self._check.name
-            raise InputError(f"{name} asked for nothing and returns nothing: no model to give")
+            raise InputError(f"{self._check.name} asked for nothing and returns nothing: no model to give")
         status, notes = "finished" if reason == FINISHED else "stopped", tuple(map(str, self.search.notes))
-        rule = str(self.search.rule)
-        self.storage.update(self.record.name, status=status, best=best.path, rule=rule, notes=notes)
+        end = {"status": status, "best": best.path, "rule": str(self.search.rule), "notes": notes}
+        self.storage.update(self.record.name, **end)
         if self.limits.keep == "best" and reason == FINISHED:
             self.models.keep_only([best.path])
         else:
