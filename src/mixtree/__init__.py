@@ -21,15 +21,18 @@ if TYPE_CHECKING:
     from mixtree.fitting.model_folder import load_model as load_model
     from mixtree.fitting.pipeline import fit as fit
     from mixtree.fitting.pipeline import load as load
+    from mixtree.policies.commit import then_commit as then_commit
     from mixtree.policies.registry import Setting as Setting
     from mixtree.policies.registry import make_search as make_search
     from mixtree.policies.registry import training_sources as training_sources
     from mixtree.search import Search as Search
+    from mixtree.search import SearchBase as SearchBase
     from mixtree.simplex import Cell as Cell
     from mixtree.simplex import Mixture as Mixture
     from mixtree.trainer import Evaluation as Evaluation
     from mixtree.trainer import Job as Job
     from mixtree.trainer import Trainer as Trainer
+    from mixtree.trainer import TrainerBase as TrainerBase
     from mixtree.tree import Node as Node
     from mixtree.tree import Tree as Tree
     from mixtree.tree import Trial as Trial
@@ -51,10 +54,12 @@ _PUBLIC = {
     "Result": "mixtree.engine.study",
     "Rows": "mixtree.data.sources",
     "Search": "mixtree.search",
+    "SearchBase": "mixtree.search",
     "SearchError": "mixtree.errors",
     "Setting": "mixtree.policies.registry",
     "Sources": "mixtree.data.sources",
     "Trainer": "mixtree.trainer",
+    "TrainerBase": "mixtree.trainer",
     "TrainingError": "mixtree.errors",
     "Tree": "mixtree.tree",
     "TreeSearch": "mixtree.tree_search",
@@ -64,6 +69,7 @@ _PUBLIC = {
     "load_model": "mixtree.fitting.model_folder",
     "make_search": "mixtree.policies.registry",
     "run": "mixtree.engine.study",
+    "then_commit": "mixtree.policies.commit",
     "training_sources": "mixtree.policies.registry",
 }
 
