@@ -11,7 +11,8 @@ import pytest
 from mixtree.data.synthetic import synthetic
 from mixtree.engine.study import run
 from mixtree.metrics import row_losses
-from mixtree.policies.registry import Setting, make_search
+from mixtree.policies.registry import make_search
+from mixtree.policies.setting import Setting
 from mixtree.trainers.reference import ReferenceTrainer
 
 SEEDS = range(10)

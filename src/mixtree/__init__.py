@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from mixtree.fitting.pipeline import fit as fit
     from mixtree.fitting.pipeline import load as load
     from mixtree.policies.commit import then_commit as then_commit
-    from mixtree.policies.registry import Setting as Setting
     from mixtree.policies.registry import make_search as make_search
     from mixtree.policies.registry import training_sources as training_sources
+    from mixtree.policies.setting import Setting as Setting
     from mixtree.search import Search as Search
     from mixtree.search import SearchBase as SearchBase
     from mixtree.simplex import Cell as Cell
@@ -56,7 +56,7 @@ _PUBLIC = {
     "Search": "mixtree.search",
     "SearchBase": "mixtree.search",
     "SearchError": "mixtree.errors",
-    "Setting": "mixtree.policies.registry",
+    "Setting": "mixtree.policies.setting",
     "Sources": "mixtree.data.sources",
     "Trainer": "mixtree.trainer",
     "TrainerBase": "mixtree.trainer",

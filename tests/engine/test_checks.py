@@ -13,8 +13,9 @@ from mixtree.engine.study import run
 from mixtree.errors import InputError, MixtreeError, SearchError
 from mixtree.metrics import LOG_LOSS
 from mixtree.partition import bisect, simplex_root
-from mixtree.policies.registry import Setting, make_search, training_sources
+from mixtree.policies.registry import make_search, training_sources
 from mixtree.policies.retries import AtRate
+from mixtree.policies.setting import Setting
 from mixtree.search import as_node
 from mixtree.trainer import Evaluation
 from mixtree.trainers.mlp import MlpTrainer

@@ -35,7 +35,8 @@ from mixtree.fitting.pipeline import load
 from mixtree.partition import PARTITIONS
 from mixtree.policies.commit import then_commit
 from mixtree.policies.fixed import fixed, uniform
-from mixtree.policies.registry import Setting, make_search
+from mixtree.policies.registry import make_search
+from mixtree.policies.setting import Setting
 from mixtree.storage.memory import MemoryStorage
 from mixtree.storage.sql import SqlStorage
 from mixtree.trainer import Evaluation, Job

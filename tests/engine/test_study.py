@@ -20,7 +20,8 @@ from mixtree.metrics import as_metric
 from mixtree.partition import PARTITIONS
 from mixtree.policies.commit import then_commit
 from mixtree.policies.fixed import fixed, uniform, validation
-from mixtree.policies.registry import Setting, make_search, training_sources
+from mixtree.policies.registry import make_search, training_sources
+from mixtree.policies.setting import Setting
 from mixtree.search import SEGMENTS
 from mixtree.storage.sql import open_storage
 from mixtree.trainer import Evaluation, Job

@@ -11,7 +11,8 @@ from mixtree.engine.study import run
 from mixtree.errors import InputError, TrainingError
 from mixtree.metrics import as_metric
 from mixtree.policies.auto import MIXTURES, AutoOptions
-from mixtree.policies.registry import Setting, make_search, training_sources
+from mixtree.policies.registry import make_search, training_sources
+from mixtree.policies.setting import Setting
 from mixtree.testing import check_search
 from mixtree.trainer import Evaluation
 from mixtree.trainers.mlp import MlpTrainer

@@ -8,7 +8,8 @@ import pytest
 
 from mixtree.data.sources import Sources
 from mixtree.errors import InputError
-from mixtree.policies.registry import Setting, known_algorithms, make_search
+from mixtree.policies.registry import known_algorithms, make_search
+from mixtree.policies.setting import Setting
 from mixtree.search import Search
 from mixtree.testing import check_search
 from mixtree.trainer import Evaluation

@@ -21,8 +21,9 @@ from mixtree.events import Listener
 from mixtree.metrics import Metric, check_metric
 from mixtree.policies.auto import AutoOptions
 from mixtree.policies.early_stop import stop_early
-from mixtree.policies.registry import Setting, make_search, options_of, training_sources
+from mixtree.policies.registry import make_search, options_of, training_sources
 from mixtree.policies.retries import AtRate, blew_up, smaller_rates
+from mixtree.policies.setting import Setting
 from mixtree.search import SearchBase
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Mixture

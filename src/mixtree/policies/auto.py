@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from math import inf, isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from mixtree.data.folds import FOLDS, held_rows, put_together
 from mixtree.data.sources import Sources
 from mixtree.errors import InputError, TrainingError
+from mixtree.estimate.matching import Matching
+from mixtree.estimate.moments import MOST_SOURCES
+from mixtree.estimate.target import ROWS, about_target
 from mixtree.metrics import Metric, default_metric, row_losses
 from mixtree.policies.script import Script, Scripted
 from mixtree.search import ALL_DIVERGED, SEGMENTS, STEP_SIZE, in_segments
 from mixtree.simplex import NO_STEP, Mixture, capped, uniform_mixture
 from mixtree.trainer import Evaluation
 from mixtree.tree import Node, Path, Trial
-
-if TYPE_CHECKING:
-    from mixtree.estimate.matching import Matching
 
 DECAY_RATE = 0.1
 MIXTURES = {
@@ -626,9 +626,6 @@ class Auto(Measured):
         return arms
 
     def _estimated(self) -> Mixture:
-        from mixtree.estimate.matching import Matching
-        from mixtree.estimate.moments import MOST_SOURCES
-
         if self.setting.data is None or self._sources == 1:
             return self._uniform
         if self._sources > MOST_SOURCES:
@@ -838,8 +835,6 @@ class Auto(Measured):
 
     def _outside(self) -> bool:
         """Whether the target is unlike every mixture of the sources, as far as its rows can tell."""
-        from mixtree.estimate.target import ROWS, about_target
-
         assert self.setting.data is not None
         level, known = self.options.target_level, self.matching
         hull, _ = about_target(

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from mixtree.data.sources import Rows, Sources
 from mixtree.metrics import Metric
-from mixtree.policies.registry import Setting
+from mixtree.policies.setting import Setting
 from mixtree.search import SearchBase
 from mixtree.stats.intervals import Role
 from mixtree.trainer import Evaluation

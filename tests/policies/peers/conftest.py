@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from mixtree.data.sources import Sources
-from mixtree.policies.registry import Setting
+from mixtree.policies.setting import Setting
 from mixtree.search import Search
 from mixtree.seeds import derive_seed
 from mixtree.trainer import Evaluation

@@ -14,7 +14,8 @@ from mixtree.data.synthetic import synthetic
 from mixtree.engine.study import run
 from mixtree.errors import InputError, TrainingError
 from mixtree.policies.peers import PEERS, Peer
-from mixtree.policies.registry import Setting, make_search
+from mixtree.policies.registry import make_search
+from mixtree.policies.setting import Setting
 from mixtree.search import Search
 from mixtree.seeds import derive_seed
 from mixtree.testing import check_search

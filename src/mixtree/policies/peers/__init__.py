@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,10 +20,8 @@ from mixtree.policies.peers.optuna import OptunaSearch
 from mixtree.policies.peers.population import Population
 from mixtree.policies.peers.pyxab import PyxabSearch
 from mixtree.policies.peers.regmix import RegMix
+from mixtree.policies.setting import Setting
 from mixtree.search import SearchBase
-
-if TYPE_CHECKING:
-    from mixtree.policies.registry import Setting
 
 __all__ = ["DIVISION", "PEERS", "Division", "Peer", "target_source"]
 

@@ -8,20 +8,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.errors import InputError, MissingExtraError, SearchError, TrainingError
 from mixtree.policies.script import Rounds, Scripted
+from mixtree.policies.setting import Setting
 from mixtree.schedules import steps_at
 from mixtree.search import ALL_DIVERGED, in_segments
 from mixtree.simplex import Mixture, uniform_mixture
 from mixtree.tree import Node, Path, Trial
-
-if TYPE_CHECKING:
-    from mixtree.policies.registry import Setting
 
 _FEWEST = 8
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mixtree.errors import InputError
 from mixtree.policies.peers.base import DIVISION, Division, Peer
 from mixtree.policies.script import Rounds
+from mixtree.policies.setting import Setting
 from mixtree.simplex import Mixture
 from mixtree.tree import Path
-
-if TYPE_CHECKING:
-    from mixtree.policies.registry import Setting
 
 
 class SuccessiveHalving(Peer):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,8 @@ from scipy.optimize import nnls
 from mixtree.errors import InputError, SearchError
 from mixtree.policies.peers.base import DIVISION, Division, Peer
 from mixtree.policies.script import Rounds
+from mixtree.policies.setting import Setting
 from mixtree.simplex import Mixture
-
-if TYPE_CHECKING:
-    from mixtree.policies.registry import Setting
 
 _ROUNDS, _CLOSE = 2000, 1e-9
 _TINY = 1e-12

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 from mixtree.errors import InputError, SearchError
 from mixtree.policies.peers.base import DIVISION, Division, Peer, filled
 from mixtree.policies.script import Rounds
+from mixtree.policies.setting import Setting
 from mixtree.simplex import Mixture
 from mixtree.tree import Node
-
-if TYPE_CHECKING:
-    from mixtree.policies.registry import Setting
 
 Array = NDArray[np.float64]
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from mixtree.policies.peers.base import DIVISION, Division, Peer, optional
 from mixtree.policies.peers.coordinates import EDGE, from_exponentials, to_exponentials
 from mixtree.policies.script import Rounds
-
-if TYPE_CHECKING:
-    from mixtree.policies.registry import Setting
+from mixtree.policies.setting import Setting
 
 _SEEDS = 2**31  # Optuna's seeds are 32-bit
 _MOST, _MOST_GP = 40, 20  # trials; a Gaussian process takes a good part of a second for each of them

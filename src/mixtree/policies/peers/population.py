@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from mixtree.errors import InputError
 from mixtree.policies.peers.base import DIVISION, Division, Peer
 from mixtree.policies.script import Rounds
+from mixtree.policies.setting import Setting
 from mixtree.simplex import Mixture
 from mixtree.tree import Node
-
-if TYPE_CHECKING:
-    from mixtree.policies.registry import Setting
 
 _QUANTILE = 0.25  # of the population gives way to as many of the best
 _RESAMPLE = 0.25  # chance that an explored mixture is drawn anew instead of perturbed

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from mixtree.policies.peers.base import DIVISION, Division, Peer, optional
 from mixtree.policies.peers.coordinates import from_sticks
 from mixtree.policies.script import Rounds
-
-if TYPE_CHECKING:
-    from mixtree.policies.registry import Setting
+from mixtree.policies.setting import Setting
 
 
 class PyxabSearch(Peer):

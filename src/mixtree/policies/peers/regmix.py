@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from importlib import import_module
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.policies.peers.base import DIVISION, Division, Peer, filled
 from mixtree.policies.script import Rounds
+from mixtree.policies.setting import Setting
 from mixtree.simplex import Mixture
-
-if TYPE_CHECKING:
-    from mixtree.policies.registry import Setting
 
 Array = NDArray[np.float64]
 
