@@ -20,9 +20,8 @@ from mixtree.data.sources import Rows, Sources
 from mixtree.engine.study import run
 from mixtree.errors import TrainingError
 from mixtree.metrics import as_metric
-from mixtree.policies.auto import AutoOptions
 from mixtree.policies.registry import make_search, training_sources
-from mixtree.policies.setting import Setting
+from mixtree.policies.setting import AutoOptions, Setting
 from mixtree.trainers.registry import ModelOptions, make_trainer
 
 RULES = {"0.5 everywhere": (0.5, 0.5), "0.5, else 1.5": (0.5, 1.5), "1.5 everywhere": (1.5, 1.5)}

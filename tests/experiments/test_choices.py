@@ -6,7 +6,7 @@ from mixtree.experiments import choices, ideas
 from mixtree.experiments.arena import task_named
 from mixtree.experiments.arenareport import write_policies
 from mixtree.experiments.parallel import Crew
-from mixtree.policies.auto import AutoOptions
+from mixtree.policies.setting import AutoOptions
 
 TASK = task_named("n_val=30 K=4 linear")
 

@@ -8,7 +8,8 @@ from mixtree.data.synthetic import synthetic
 from mixtree.errors import InputError
 from mixtree.experiments.comparison import Rules, Run, compare, summarise
 from mixtree.metrics import as_metric
-from mixtree.policies.auto import TARGET_PHASES, AutoOptions
+from mixtree.policies.auto import TARGET_PHASES
+from mixtree.policies.setting import AutoOptions
 from mixtree.search import STEP_SIZE
 from mixtree.trainers.reference import ReferenceTrainer
 

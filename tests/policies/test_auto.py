@@ -10,9 +10,9 @@ from mixtree.data.synthetic import synthetic
 from mixtree.engine.study import run
 from mixtree.errors import InputError, TrainingError
 from mixtree.metrics import as_metric
-from mixtree.policies.auto import MIXTURES, AutoOptions
+from mixtree.policies.auto import MIXTURES
 from mixtree.policies.registry import make_search, training_sources
-from mixtree.policies.setting import Setting
+from mixtree.policies.setting import AutoOptions, Setting
 from mixtree.testing import check_search
 from mixtree.trainer import Evaluation
 from mixtree.trainers.mlp import MlpTrainer

@@ -7,9 +7,9 @@ import pytest
 
 from mixtree.data.synthetic import synthetic
 from mixtree.engine.study import run
-from mixtree.policies.auto import AutoOptions
 from mixtree.policies.fixed import fixed
 from mixtree.policies.retries import AtRate, blew_up, smaller_rates
+from mixtree.policies.setting import AutoOptions
 from mixtree.trainers.reference import ReferenceTrainer
 
 

@@ -18,8 +18,8 @@ from mixtree.experiments.arena import paired, seeds_of, task_named
 from mixtree.experiments.comparison import Rules
 from mixtree.experiments.parallel import Crew
 from mixtree.experiments.tasks import Task
-from mixtree.policies.auto import AutoOptions
 from mixtree.policies.registry import make_search, training_sources
+from mixtree.policies.setting import AutoOptions
 from mixtree.seeds import derive_seed
 
 AS_IT_IS = "as it is"

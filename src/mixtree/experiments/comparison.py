@@ -19,11 +19,10 @@ from mixtree.engine.study import Result, run
 from mixtree.errors import TrainingError
 from mixtree.events import Listener
 from mixtree.metrics import Metric, check_metric
-from mixtree.policies.auto import AutoOptions
 from mixtree.policies.early_stop import stop_early
 from mixtree.policies.registry import make_search, options_of, training_sources
 from mixtree.policies.retries import AtRate, blew_up, smaller_rates
-from mixtree.policies.setting import Setting
+from mixtree.policies.setting import AutoOptions, Setting
 from mixtree.search import SearchBase
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Mixture

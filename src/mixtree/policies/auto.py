@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from math import inf, isfinite
 from typing import Any
@@ -19,6 +19,7 @@ from mixtree.estimate.moments import MOST_SOURCES
 from mixtree.estimate.target import ROWS, about_target
 from mixtree.metrics import Metric, default_metric, row_losses
 from mixtree.policies.script import Script, Scripted
+from mixtree.policies.setting import Setting
 from mixtree.search import ALL_DIVERGED, SEGMENTS, STEP_SIZE, in_segments
 from mixtree.simplex import NO_STEP, Mixture, capped, uniform_mixture
 from mixtree.trainer import Evaluation
@@ -43,48 +44,6 @@ LEAST_TARGET_ROWS = 20
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class AutoOptions:
-    """The shares of the budget and the rules of ``auto``; every one was measured in the arena."""
-
-    rates: tuple[float, ...] = (1.0, 0.3, 3.0)
-    rate_errors: float = 4.0
-    """Another step size than the given one must be better by this many standard errors: a short trial favours
-    large steps, and a wrong step size costs more than a wrong mixture."""
-    end_share: float = 1 / 6
-    """Of the end of the commit, for each of two trials: at the full step size and at the decayed one."""
-    end_ahead: float = 0.7
-    """Of what the loss has just gained, the part that is expected to be gained again in as many steps."""
-    worse_errors: float = 1.0
-    """Training with larger steps than the given ones is undone if it worsens the loss by this many."""
-    rate_share: float = 0.015
-    """Of the budget, for each step size that is tried."""
-    rate_least: int = 20
-    """That many steps at least, unless it were twice that share: a few steps say nothing."""
-    further_rates: int = 2
-    """How often a still smaller one is tried after the smallest was best. Never a larger one: a short trial
-    cannot see what too large a step does in the long run."""
-    trunk_share: float = 0.25
-    arms: tuple[str, ...] = ("uniform", "pooled", "estimated")
-    """The mixtures of the race, simpler ones first."""
-    arm_share: float = 0.03
-    """Of the budget, for each mixture in the race."""
-    decay_share: float = 0.25
-    """Of what is left after the race, at a tenth of the step size."""
-    commit_errors: float = 2.0
-    """The commit with its decayed end is taken back if it worsens the loss by this many standard errors."""
-    target_grid: tuple[float, ...] = (0.005, 0.01, 0.02, 0.04, 0.07)
-    """Of the budget: how long a model may be tuned on the target's rows. Each length is tried on folds."""
-    target_errors: tuple[float, float] = (0.5, 1.5)
-    """Tuning must lower the cross-fitted loss by this many standard errors: where the hull test finds that no
-    mixture of the sources is like the target, and where it does not. By chance the best of some lengths is
-    better by one standard error, and each tuning in vain costs a little."""
-    target_level: float = 0.2
-    """Of that hull test."""
-    target_veto: float = 1.0
-    """And it must not worsen the cross-fitted metric by more than this many."""
-
-
-@dataclass(frozen=True, eq=False, slots=True)
 class Arm:
     """A mixture in the race; earlier ones are simpler."""
 
@@ -101,25 +60,6 @@ class Benefit:
 
 
 NO_BENEFIT = Benefit(-inf, 0.0)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class AutoSetting:
-    """What ``auto`` knows when it starts."""
-
-    sizes: NDArray[Any]
-    budget: int
-    data: Sources | None
-    """The sources as the user gave them, without folds."""
-    folds: int
-    """How many fold sources the trainer has behind the K sources."""
-    metric: Metric | None = None
-    use_target_rows: bool = True
-    seed: int = 0
-    segments: int = SEGMENTS
-    caps: Mixture | None = None
-    """Most that a model may read of each source, the target's rows last, as shares of the budget."""
-    options: AutoOptions = field(default_factory=AutoOptions)
 
 
 PATIENCE, SURELY = 3, 2.0
@@ -319,16 +259,17 @@ class Auto(Measured):
 
     rule = "auto"
 
-    def __init__(self, setting: AutoSetting) -> None:
+    def __init__(self, setting: Setting, *, folds: int = 0) -> None:
+        """``folds`` says how many fold sources the trainer has behind the K sources."""
         super().__init__(
             setting.budget,
             data=setting.data,
             metric=setting.metric,
-            width=len(setting.sizes) + setting.folds,
+            width=len(setting.sizes) + folds,
             segments=setting.segments,
         )
-        self.setting = setting
-        self.options = setting.options
+        self.setting, self.folds = setting, folds
+        self.options = setting.auto
         self._reach = setting.budget
         """The budget that training can use: less where the trunk was stopped early, or rows are too few."""
         self._slope = 0.0
@@ -353,7 +294,7 @@ class Auto(Measured):
         """The settings that decide what is asked."""
         plain = {name: getattr(self.options, name) for name in self.options.__dataclass_fields__}
         more = {
-            "folds": self.setting.folds,
+            "folds": self.folds,
             "target": self.setting.use_target_rows,
             "seed": self.setting.seed,
             "estimate": ESTIMATE,
@@ -705,7 +646,7 @@ class Auto(Measured):
 
     def _target_reserve(self) -> int:
         setting = self.setting
-        if not setting.use_target_rows or setting.folds != FOLDS or setting.data is None:
+        if not setting.use_target_rows or self.folds != FOLDS or setting.data is None:
             return 0
         if len(setting.data.validation) < LEAST_TARGET_ROWS:
             return 0

@@ -13,7 +13,7 @@ from mixtree.errors import InputError
 from mixtree.estimate.covariates import importance_weighted, mmd_mixture
 from mixtree.partition import PARTITIONS
 from mixtree.policies import fixed as baselines
-from mixtree.policies.auto import LEAST_TARGET_ROWS, Auto, AutoSetting
+from mixtree.policies.auto import LEAST_TARGET_ROWS, Auto
 from mixtree.policies.commit import ThenCommit, then_commit
 from mixtree.policies.peers import PEERS
 from mixtree.policies.setting import Setting
@@ -119,20 +119,8 @@ def _auto(setting: Setting) -> Auto:
         raise InputError(
             f"auto: minimum and maximum weights need a tree search; choose one of {', '.join(MIXMATCH)}"
         )
-    return Auto(
-        AutoSetting(
-            setting.sizes,
-            setting.budget,
-            _data(setting, "auto"),
-            FOLDS if _uses_folds(setting) else 0,
-            metric=setting.metric,
-            use_target_rows=setting.use_target_rows,
-            seed=setting.seed,
-            segments=setting.segments,
-            caps=setting.caps,
-            options=setting.auto,
-        )
-    )
+    _data(setting, "auto")
+    return Auto(setting, folds=FOLDS if _uses_folds(setting) else 0)
 
 
 def _uses_folds(setting: Setting) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from mixtree.data.sources import Sources
 from mixtree.metrics import row_losses
-from mixtree.policies.auto import AutoOptions
+from mixtree.policies.setting import AutoOptions
 from mixtree.search import Around, Search
 from mixtree.simplex import Mixture
 from mixtree.trainer import Evaluation

@@ -10,10 +10,51 @@ from numpy.typing import NDArray
 
 from mixtree.data.sources import Sources
 from mixtree.metrics import Metric
-from mixtree.policies.auto import AutoOptions
 from mixtree.schedules import Schedule
 from mixtree.search import SEGMENTS
 from mixtree.simplex import Mixture
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class AutoOptions:
+    """The shares of the budget and the rules of ``auto``; every one was measured in the arena."""
+
+    rates: tuple[float, ...] = (1.0, 0.3, 3.0)
+    rate_errors: float = 4.0
+    """Another step size than the given one must be better by this many standard errors: a short trial favours
+    large steps, and a wrong step size costs more than a wrong mixture."""
+    end_share: float = 1 / 6
+    """Of the end of the commit, for each of two trials: at the full step size and at the decayed one."""
+    end_ahead: float = 0.7
+    """Of what the loss has just gained, the part that is expected to be gained again in as many steps."""
+    worse_errors: float = 1.0
+    """Training with larger steps than the given ones is undone if it worsens the loss by this many."""
+    rate_share: float = 0.015
+    """Of the budget, for each step size that is tried."""
+    rate_least: int = 20
+    """That many steps at least, unless it were twice that share: a few steps say nothing."""
+    further_rates: int = 2
+    """How often a still smaller one is tried after the smallest was best. Never a larger one: a short trial
+    cannot see what too large a step does in the long run."""
+    trunk_share: float = 0.25
+    arms: tuple[str, ...] = ("uniform", "pooled", "estimated")
+    """The mixtures of the race, simpler ones first."""
+    arm_share: float = 0.03
+    """Of the budget, for each mixture in the race."""
+    decay_share: float = 0.25
+    """Of what is left after the race, at a tenth of the step size."""
+    commit_errors: float = 2.0
+    """The commit with its decayed end is taken back if it worsens the loss by this many standard errors."""
+    target_grid: tuple[float, ...] = (0.005, 0.01, 0.02, 0.04, 0.07)
+    """Of the budget: how long a model may be tuned on the target's rows. Each length is tried on folds."""
+    target_errors: tuple[float, float] = (0.5, 1.5)
+    """Tuning must lower the cross-fitted loss by this many standard errors: where the hull test finds that no
+    mixture of the sources is like the target, and where it does not. By chance the best of some lengths is
+    better by one standard error, and each tuning in vain costs a little."""
+    target_level: float = 0.2
+    """Of that hull test."""
+    target_veto: float = 1.0
+    """And it must not worsen the cross-fitted metric by more than this many."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
