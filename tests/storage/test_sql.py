@@ -226,6 +226,7 @@ def first_version(file: Path) -> None:
         for column in ("sizes", "notes", "models"):
             plain.execute(f"ALTER TABLE studies DROP COLUMN {column}")
         plain.execute("ALTER TABLE nodes DROP COLUMN segment")
+        plain.execute("ALTER TABLE nodes DROP COLUMN merged")
         plain.execute("DROP TABLE verdicts")
         told = "INSERT INTO events (study_id, at, kind, message) SELECT id, '', 'verdict', ? FROM studies"
         for text in ('{"score": 1}', '{"score": 2}'):
