@@ -114,7 +114,6 @@ class Checked:
         if wrong:
             raise SearchError(f"{self.name} asked for node {path}{wrong}")
 
-
     def _wrong_merge(self, merged: Any, steps: int, known: Collection[Path]) -> str:
         """What is wrong with the models that a trial starts from."""
         if not isinstance(merged, Merge) or not merged.paths or len(merged.paths) != len(merged.weights):

@@ -80,10 +80,11 @@ def _check_merge(trainer: Trainer[Any], states: list[Any], *, sources: int, step
     for state, kept in zip(states, before, strict=True):
         _assert_equal(kept, _saved(trainer, state), "merge changed its input")
     value, itself, middle = (
-        each.value
-        for each in _evaluated(trainer, [one, merge([one, one], [0.5, 0.5], None), merged])
+        each.value for each in _evaluated(trainer, [one, merge([one, one], [0.5, 0.5], None), merged])
     )
-    assert np.isclose(value, itself, rtol=1e-4), f"merge: a model merged with itself scores {itself}, not {value}"
+    assert np.isclose(value, itself, rtol=1e-4), (
+        f"merge: a model merged with itself scores {itself}, not {value}"
+    )
     assert np.isfinite(middle), "merge: the mean of two models has no finite value"
     _trained(trainer, [Job(merged, even, steps, 19)])
 
