@@ -91,7 +91,7 @@ class Checked:
         least = 1 if merged is None else 0
         if (type(steps) is not int and not isinstance(steps, np.integer)) or steps < least:
             wrong = f" with {steps!r} steps: at least {least}, and a whole number"
-        elif merged is not None and (text := self._wrong_merge(merged, steps, known)):
+        elif merged is not None and (text := self._wrong_merge(merged, bool(steps), known)):
             wrong = text
         elif merged is None and path and path[:-1] in self._looks:
             wrong = f", but its parent {path[:-1]} was only looked at: say what it merges"
@@ -114,7 +114,7 @@ class Checked:
         if wrong:
             raise SearchError(f"{self.name} asked for node {path}{wrong}")
 
-    def _wrong_merge(self, merged: Any, steps: int, known: Collection[Path]) -> str:
+    def _wrong_merge(self, merged: Any, trains: bool, known: Collection[Path]) -> str:
         """What is wrong with the models that a trial starts from."""
         if not isinstance(merged, Merge) or not merged.paths or len(merged.paths) != len(merged.weights):
             return f": merged is a Merge of paths and as many weights; got {merged!r}"
@@ -123,7 +123,7 @@ class Checked:
                 return f", which merges the model of {path}, and there is none"
         if not all(map(isfinite, merged.weights)) or abs(sum(merged.weights) - 1.0) > 1e-6:
             return f": the weights of merged models sum to 1; got {merged.weights}"
-        if steps and self._trainer.merge is None:
+        if trains and self._trainer.merge is None:
             return ", which starts from merged models, and this trainer cannot merge any"
         return ""
 

@@ -23,7 +23,7 @@ from mixtree.policies.setting import Setting
 from mixtree.search import ALL_DIVERGED, SEGMENTS, STEP_SIZE, in_segments
 from mixtree.simplex import NO_STEP, Mixture, capped, uniform_mixture
 from mixtree.trainer import Evaluation
-from mixtree.tree import Node, Path, Trial
+from mixtree.tree import Merge, Node, Path, Trial
 
 DECAY_RATE = 0.1
 MIXTURES = {
@@ -103,6 +103,8 @@ class Measured(Scripted):
         """Segments of stages whose best one was kept, not the last, and the paths of the stages."""
         self._data, self._metric, self._width = data, metric, width
         self._segments, self._watch = segments, watch
+        self._scale = 1.0
+        """× the step size, of whatever is trained next."""
         self._predictions: dict[Path, NDArray[Any]] = {}
 
     def tell(self, trial: Trial, evaluation: Evaluation) -> None:
@@ -111,7 +113,15 @@ class Measured(Scripted):
         super().tell(trial, evaluation)
 
     def _stage(
-        self, path: Path, mixture: Mixture, steps: int, rate: float, phase: str, *, before: Node | None = None
+        self,
+        path: Path,
+        mixture: Mixture,
+        steps: int,
+        rate: float,
+        phase: str,
+        *,
+        before: Node | None = None,
+        merged: Merge | None = None,
     ) -> Generator[list[Trial], list[Node], Stretch]:
         """Train in segments until the validation rows say that more makes the model worse.
 
@@ -119,7 +129,8 @@ class Measured(Scripted):
         among them: by two standard errors of their paired difference.
         """
         best, worse, stopped, looked = before, 0, False, list[Path]()
-        for trial in in_segments(self._trial(path, mixture, steps, rate, phase), self._segments):
+        whole = self._trial(path, mixture, steps, rate, phase, merged=merged)
+        for trial in in_segments(whole, self._segments):
             (now,) = yield [trial]
             if trial.segment is not None and trial.segment.before and trial.path[:-1] != (best and best.path):
                 self._useless.add(trial.path[:-1])
@@ -157,9 +168,18 @@ class Measured(Scripted):
         error = gaps.std(ddof=1) / np.sqrt(len(gaps))
         return float(gaps.mean()), float(error), score, metric.paired_error(y, one, two)
 
-    def _trial(self, path: Path, mixture: Mixture, steps: int, rate: float, phase: str = "train") -> Trial:
+    def _trial(
+        self,
+        path: Path,
+        mixture: Mixture,
+        steps: int,
+        rate: float,
+        phase: str = "train",
+        *,
+        merged: Merge | None = None,
+    ) -> Trial:
         padded = np.concatenate([mixture, np.zeros(max(0, self._width - len(mixture)))])
-        return Trial(path, padded, min(steps, self.left), lr_scale=rate, phase=phase)
+        return Trial(path, padded, min(steps, self.left), lr_scale=rate, phase=phase, merged=merged)
 
     def _child(self, path: Path, index: int) -> Path:
         """A path below this one that nothing has used."""
@@ -193,6 +213,51 @@ class Measured(Scripted):
             return gains[1]
         errors = [each.standard_error for each in (one, two)]
         return max((error for error in errors if isfinite(error)), default=0.0)
+
+    def _settled(
+        self,
+        starts: Sequence[tuple[Path, Mixture]],
+        steps: int,
+        phase: str,
+        *,
+        merges: Sequence[Merge | None] = (),
+    ) -> Generator[list[Trial], list[Node], list[Node]]:
+        """Train these, the last third at a tenth of the step size; what came of it.
+
+        Without the calm end models are told apart by the noise of their last few steps.
+        """
+        nodes: list[Node] = []
+        paths = [path for path, _ in starts]
+        for number, (count, rate) in enumerate(settling(steps)):
+            paths = [(*path, 0) for path in paths] if number else paths
+            begin = list(merges) if merges and not number else [None] * len(starts)
+            trials = [
+                self._trial(path, mixture, count, rate * self._scale, phase, merged=merged)
+                for path, (_, mixture), merged in zip(paths, starts, begin, strict=True)
+            ]
+            nodes = yield trials
+        return nodes
+
+    def _equally_good(self, outcomes: Sequence[Node]) -> list[int]:
+        """Those within a standard error of the smallest value: the one to take, then simpler ones first.
+
+        Unless it is the simplest of all, that one must not have a worse metric than the simplest either.
+        """
+        finite = [place for place, each in enumerate(outcomes) if not each.diverged]
+        fit = finite[:1]
+        for place in finite[1:]:
+            gains = self._gains(outcomes[finite[0]], outcomes[place], slice(None))
+            if gains is None or gains[2] >= 0:
+                fit.append(place)
+        if not fit:
+            return []
+        best = outcomes[min(fit, key=lambda place: outcomes[place].value)]
+        alike = [
+            place
+            for place in finite
+            if outcomes[place].value - best.value <= self._paired_error(best, outcomes[place])
+        ]
+        return sorted(alike, key=lambda place: place not in fit)
 
 
 class EitherEnd(Measured):
@@ -287,7 +352,6 @@ class Auto(Measured):
         self._reach = self._allowed = int(share * setting.budget)
         if self._allowed < 1:
             raise InputError(NO_STEP)
-        self._scale = 1.0
         self._adopted: dict[Path, Node] = {}
 
     def describe(self) -> dict[str, Any]:
@@ -529,24 +593,6 @@ class Auto(Measured):
             why = f", the simplest of those that did equally well in a short race (also {', '.join(alike)})"
         self.notes.append(f"mixture: {MIXTURES[arms[pick].name]}{why}")
         return outcomes[pick], arms[pick].mixture
-
-    def _settled(
-        self, starts: Sequence[tuple[Path, Mixture]], steps: int, phase: str
-    ) -> Generator[list[Trial], list[Node], list[Node]]:
-        """Train these, the last third at a tenth of the step size; what came of it.
-
-        Without the calm end models are told apart by the noise of their last few steps.
-        """
-        nodes: list[Node] = []
-        paths = [path for path, _ in starts]
-        for number, (count, rate) in enumerate(settling(steps)):
-            paths = [(*path, 0) for path in paths] if number else paths
-            trials = [
-                self._trial(path, mixture, count, rate * self._scale, phase)
-                for path, (_, mixture) in zip(paths, starts, strict=True)
-            ]
-            nodes = yield trials
-        return nodes
 
     def _within_caps(self, mixture: Mixture) -> tuple[Mixture, float]:
         """The mixture within the caps, and the share of the budget that they allow."""
@@ -812,27 +858,6 @@ class Auto(Measured):
             if gain > min(sure, _far(outcomes[place].value)):
                 pick = place
         return pick
-
-    def _equally_good(self, outcomes: Sequence[Node]) -> list[int]:
-        """Those within a standard error of the smallest value: the one to take, then simpler ones first.
-
-        Unless it is the simplest of all, that one must not have a worse metric than the simplest either.
-        """
-        finite = [place for place, each in enumerate(outcomes) if not each.diverged]
-        fit = finite[:1]
-        for place in finite[1:]:
-            gains = self._gains(outcomes[finite[0]], outcomes[place], slice(None))
-            if gains is None or gains[2] >= 0:
-                fit.append(place)
-        if not fit:
-            return []
-        best = outcomes[min(fit, key=lambda place: outcomes[place].value)]
-        alike = [
-            place
-            for place in finite
-            if outcomes[place].value - best.value <= self._paired_error(best, outcomes[place])
-        ]
-        return sorted(alike, key=lambda place: place not in fit)
 
 
 def _whole(stretch: Stretch) -> Node:

@@ -80,7 +80,10 @@ class Scripted(LedgerSearch, ABC):
         finite = [
             node
             for node in self.tree.values()
-            if not node.diverged and node.path not in self._useless and self.may_return(node)
+            if not node.diverged
+            and not node.look
+            and node.path not in self._useless
+            and self.may_return(node)
         ]
         if not finite:
             if self.tree:
