@@ -53,7 +53,7 @@ class Branches:
 
     def look(self, path: Path, mixture: Mixture) -> Trial:
         """A look at Σ α_k θ_k."""
-        paths, weights = [], []
+        paths, weights = list[Path](), list[float]()
         for weight, tail in zip(mixture.tolist(), self.tails, strict=True):
             if weight > 0.0:
                 paths += tail
@@ -167,5 +167,5 @@ def rank_correlation(one: Sequence[float], two: Sequence[float]) -> float:
     """
     if len(one) < 3:
         return float("nan")
-    ranks = [np.argsort(np.argsort(each, kind="stable")) for each in (one, two)]
-    return float(round(np.corrcoef(*ranks)[0, 1], 12))
+    first, second = (np.argsort(np.argsort(each, kind="stable")) for each in (one, two))
+    return float(round(np.corrcoef(first, second)[0, 1], 12))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -60,14 +60,17 @@ class MixmatchPlus(Measured):
     rule = "mixmatch+"
     on_target = False
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, *, more: Mapping[str, Mixture] | None = None) -> None:
+        """``more`` mixtures, by name, race with the tree's leaves."""
         super().__init__(
             setting.budget,
             data=setting.data,
             metric=setting.metric,
             width=len(setting.names),
             segments=setting.segments,
+            watch=setting.plus.watch,
         )
+        self._more = dict(more or {})
         self.setting, self.options = setting, setting.plus
         self._uniform = uniform_mixture(len(setting.names))
         self.equally_good: tuple[str, ...] = ()
@@ -79,7 +82,9 @@ class MixmatchPlus(Measured):
         """The settings that decide what is asked."""
         plain = {name: getattr(self.options, name) for name in self.options.__dataclass_fields__}
         metric = None if self.setting.metric is None else self.setting.metric.name
-        return {"search": "mixmatch+", "options": plain, "metric": metric, "segments": self._segments}
+        more = {name: mixture.tolist() for name, mixture in self._more.items()}
+        settings = {"options": plain, "metric": metric, "segments": self._segments, "more": more}
+        return {"search": "mixmatch+", **settings}
 
     def script(self) -> Script:
         if adopted := self._ledger.adopted:
@@ -88,13 +93,13 @@ class MixmatchPlus(Measured):
                 raise TrainingError(ALL_DIVERGED)
             behind = self.tree.steps_behind
             stem = max(usable, key=lambda node: (behind[node.path], -node.value))
-            return (yield from self._commit(Start(stem.path), stem.mixture, stem))
+            return (yield from self._commit(Start(stem.path), stem.mixture))
         trunk_steps = int(self.options.trunk * self.budget)
         each = int(self.options.branches * self.budget / self.options.rounds / self._width)
         if self._width == 1 or self.budget < LEAST_BUDGET or not each:
             if self._width > 1:
                 self.notes.append(f"{self.budget} steps are too few for branches: uniform")
-            return (yield from self._commit(Start(()), self._uniform, None))
+            return (yield from self._commit(Start(()), self._uniform))
         start, before = Start(()), None
         if trunk_steps:
             trunk = yield from self._stage((), self._uniform, trunk_steps, self._scale, "trunk")
@@ -105,7 +110,7 @@ class MixmatchPlus(Measured):
         if before is None and not self.options.merged_start:
             candidates = [Candidate(found.name, found.mixture) for found in candidates]
         winner, mixture = yield from self._race(start, candidates)
-        return (yield from self._commit(winner, mixture, self.tree.get(winner.path)))
+        return (yield from self._commit(winner, mixture))
 
     def _candidates(
         self, start: Start, before: Node | None, steps: int
@@ -144,9 +149,15 @@ class MixmatchPlus(Measured):
         seen = []
         if uniform is None:
             (uniform,) = yield [branches.look((*base, POOLED - 2), self._uniform)]
-        (pooled,) = yield [branches.look((*base, POOLED), simple[1].mixture)]
-        seen = [Candidate("uniform", self._uniform, uniform), Candidate("pooled", simple[1].mixture, pooled)]
-        return _apart([*seen, *self._leaves(looks)], count=2 + self.options.leaves)
+        others = {"pooled": simple[1].mixture, **self._more}
+        places = [(*base, POOLED - 3 - number) for number in range(1, len(self._more) + 1)]
+        further = yield [
+            branches.look(path, mixture)
+            for path, mixture in zip([(*base, POOLED), *places], others.values(), strict=True)
+        ]
+        seen = [Candidate("uniform", self._uniform, uniform)]
+        seen += [Candidate(name, node.mixture, node) for name, node in zip(others, further, strict=True)]
+        return _apart([*seen, *self._leaves(looks)], count=len(seen) + self.options.leaves)
 
     def _with_predictions(self, branches: Branches) -> Branches:
         return Branches(branches.start, branches.tails, tuple(map(self._known, branches.ends)))
@@ -224,17 +235,15 @@ class MixmatchPlus(Measured):
             return Start(trunk)
         return Start(candidate.look.path, candidate.look.merged)
 
-    def _commit(self, start: Start, mixture: Mixture, before: Node | None) -> Script:
+    def _commit(self, start: Start, mixture: Mixture) -> Script:
         """What is left, on one mixture; its last part at a tenth of the step size."""
         left = self.left
         last = int(self.options.decay * left)
         path = self._fresh() if not self.tree else self._child(start.path, 10)
         if not self.tree:
             path = ()
-        known = None if before is None or before.look else self._known(before)
-        main = yield from self._stage(
-            path, mixture, left - last, self._scale, "commit", before=known, merged=start.merged
-        )
+        # Not compared with what the race has come to: its calm end is better than many steps at full size.
+        main = yield from self._stage(path, mixture, left - last, self._scale, "commit", merged=start.merged)
         if main.last.diverged or not last:
             return main.kept
         return (

@@ -59,7 +59,7 @@ class AutoOptions:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PlusOptions:
-    """The shares of the budget and the rules of ``mixmatch+``; docs/results/mixmatch-plus.md measures them."""
+    """The shares of the budget and the rules of ``mixmatch+``, measured in docs/results/mixmatch-plus.md."""
 
     trunk: float = 0.3
     """On the uniform mixture, before anything else: merging needs a common start."""
@@ -83,6 +83,8 @@ class PlusOptions:
     """The race and the commit go on from merged models, not from the trunk: the branches' steps count."""
     decay: float = 0.5
     """Of what is left after the race, at a tenth of the step size."""
+    watch: bool = True
+    """End a stage that makes the model worse, and go back to its best segment."""
     trust: float = 0.3
     """Least rank correlation of the merged losses with those of the race."""
 
