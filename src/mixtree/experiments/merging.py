@@ -32,7 +32,7 @@ from mixtree.policies.mixmatch_plus import MixmatchPlus
 from mixtree.policies.registry import make_search
 from mixtree.policies.script import Script
 from mixtree.policies.setting import PlusOptions, Setting
-from mixtree.search import Search
+from mixtree.search import Search, in_segments
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Mixture
 from mixtree.storage.sql import open_storage
@@ -108,9 +108,11 @@ class TrainedTree(MixmatchPlus):
 
     def script(self) -> Script:
         options, setting = self.options, self.setting
-        trunk = yield from self._stage((), self._uniform, int(options.trunk * self.budget), 1.0, "trunk")
-        if trunk.last.diverged:
-            return trunk.last
+        whole = self._trial((), self._uniform, int(options.trunk * self.budget), 1.0, "trunk")
+        for part in in_segments(whole, self._segments):
+            (trunk,) = yield [part]
+            if trunk.diverged:
+                return trunk
         inner = TreeSearch(
             simplex_root(self._width),
             bisect,
@@ -118,7 +120,7 @@ class TrainedTree(MixmatchPlus):
             steps=setting.steps,
             train_root=False,
         )
-        above = trunk.kept.path
+        above = trunk.path
         while asked := inner.ask():
             nodes = yield [replace(each, path=_below(above, each.path)) for each in asked]
             for trial, node in zip(asked, nodes, strict=True):
@@ -129,7 +131,7 @@ class TrainedTree(MixmatchPlus):
 
 
 # The published search alone; from a trunk; over merged models; then what is added to that, one by one.
-LEAN: dict[str, Any] = {"tail": 1, "arm": 0.0, "merged_start": False, "watch": False}
+LEAN: dict[str, Any] = {"tail": 1, "arm": 0.0, "merged_start": False, "rounds": 1, "looks": 128}
 PUBLISHED = ("mixmatch-bisect", "mixmatch-bisect+commit")
 FULL, AUTO = "mixmatch+", "auto without target rows"
 PLUS: dict[str, dict[str, Any]] = {
@@ -137,15 +139,15 @@ PLUS: dict[str, dict[str, Any]] = {
     "… + averaged branches": LEAN | {"tail": PlusOptions().tail},
     "… + race": LEAN | {"arm": PlusOptions().arm},
     "… + merged start": LEAN | {"merged_start": True},
-    "… + segments of commit": LEAN | {"watch": True},
+    "… + stages ended early": LEAN | {"watch": True},
     FULL: {},
     "mixmatch+ without averaged branches": {"tail": 1},
     "mixmatch+ without race": {"arm": 0.0},
     "mixmatch+ without merged start": {"merged_start": False},
-    "mixmatch+ without segments of commit": {"watch": False},
+    "mixmatch+ with stages ended early": {"watch": True},
+    "mixmatch+ in one round": {"rounds": 1, "looks": 128},
     "mixmatch+ from scratch (no trunk)": {"trunk": 0.0},
     "mixmatch+ with branches of .5": {"branches": 0.5},
-    "mixmatch+ in three rounds": {"rounds": 3},
 }
 EQUATIONS: dict[str, dict[str, Any]] = {
     "loss equations in place of the tree": LEAN | {"arm": PlusOptions().arm, "leaves": 0},

@@ -18,6 +18,7 @@ from mixtree.estimate.matching import Matching
 from mixtree.estimate.moments import MOST_SOURCES
 from mixtree.estimate.target import ROWS, about_target
 from mixtree.metrics import Metric, default_metric, row_losses
+from mixtree.policies.merging import BRANCH, CHOSEN, LOOKS, Branches, Start, alike, grow, tree_of_looks
 from mixtree.policies.script import Script, Scripted
 from mixtree.policies.setting import Setting
 from mixtree.search import ALL_DIVERGED, SEGMENTS, STEP_SIZE, in_segments
@@ -30,6 +31,7 @@ MIXTURES = {
     "uniform": "uniform",
     "pooled": "by the sources' sizes",
     "estimated": "estimated from the target's rows",
+    "tree": "from the tree over merged models",
 }
 ESTIMATE = 2
 """Which way of estimating it: a study does not go on with a mixture that another way has found."""
@@ -49,6 +51,8 @@ class Arm:
 
     name: str
     mixture: Mixture
+    look: Node | None = None
+    """The look at its merged model, from which it goes on."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -410,7 +414,7 @@ class Auto(Measured):
 
     def may_return(self, node: Node) -> bool:
         # Trained on validation rows, a node's value says nothing; only the whole script knows if it is good.
-        return node.phase not in TARGET_PHASES
+        return node.phase not in (*TARGET_PHASES, BRANCH) and not node.look
 
     def _longest_trained(self) -> tuple[Node, Mixture]:
         """The adopted model with most steps behind it, none of them on the target's rows, and its mixture.
@@ -575,12 +579,18 @@ class Auto(Measured):
 
     def _race(self, trunk: Node) -> Generator[list[Trial], list[Node], tuple[Node, Mixture]]:
         arms = self._arms()
+        if self.options.tree_share and self._sources > 1:
+            arms = yield from self._with_tree(trunk, arms)
         if len(arms) == 1:
             return trunk, arms[0].mixture
         steps = max(1, int(self.options.arm_share * self._reach))
-        outcomes = yield from self._settled(
-            [(self._child(trunk.path, number), arm.mixture) for number, arm in enumerate(arms)], steps, "race"
-        )
+        paths = [
+            self._child(trunk.path, number) if arm.look is None else (*arm.look.path, CHOSEN)
+            for number, arm in enumerate(arms)
+        ]
+        merges = [None if arm.look is None else arm.look.merged for arm in arms]
+        starts = [(path, arm.mixture) for path, arm in zip(paths, arms, strict=True)]
+        outcomes = yield from self._settled(starts, steps, "race", merges=merges)
         alike_well = self._equally_good(outcomes)
         if not alike_well:
             self._scale *= 0.3
@@ -593,6 +603,36 @@ class Auto(Measured):
             why = f", the simplest of those that did equally well in a short race (also {', '.join(alike)})"
         self.notes.append(f"mixture: {MIXTURES[arms[pick].name]}{why}")
         return outcomes[pick], arms[pick].mixture
+
+    def _with_tree(self, trunk: Node, arms: list[Arm]) -> Generator[list[Trial], list[Node], list[Arm]]:
+        """The arms from their merged models, and the best of a tree over all merged models, if it differs."""
+        start, count = Start(trunk.path), self._sources
+        steps = int(self.options.tree_share * self._reach / count)
+        if not steps:
+            return arms
+        whole = Branches(start, ((trunk.path,),) * count, (trunk,) * count, self._width)
+        (probe,) = yield [whole.look((*trunk.path, LOOKS - 1), self._uniform)]
+        if probe.diverged:
+            self.notes.append("models cannot be merged here: no tree")
+            return arms
+        branches = yield from grow(
+            start, sources=count, steps=steps, tail=2, rate=self._scale, width=self._width
+        )
+        if branches.diverged:
+            return arms
+        groups = alike(branches, self._known(trunk), most=8)
+        looks = yield from tree_of_looks(branches, groups, looks=self.options.tree_looks, optimism=0.5)
+        best = min(looks, key=lambda node: node.value)
+        mixture = self._within_caps(best.mixture[:count])[0]
+        if all(np.abs(mixture - arm.mixture).sum() > 0.1 for arm in arms):
+            arms = [*arms, Arm("tree", mixture)]
+        seen = yield [
+            branches.look((*trunk.path, LOOKS - 2 - number), arm.mixture) for number, arm in enumerate(arms)
+        ]
+        self.notes.append(f"tree: {len(looks)} mixtures looked at")
+        return [
+            arm if node.diverged else replace(arm, look=node) for arm, node in zip(arms, seen, strict=True)
+        ]
 
     def _within_caps(self, mixture: Mixture) -> tuple[Mixture, float]:
         """The mixture within the caps, and the share of the budget that they allow."""
@@ -877,7 +917,7 @@ def settling(steps: int) -> list[tuple[int, float]]:
 def settled_rate(lineage: Sequence[Node]) -> float:
     """× the step size that a model of auto was trained with at last; 1 if none was chosen for it."""
     calm = ("race", *TARGET_PHASES)  # their ends are decayed under the same name
-    chosen = [node for node in lineage if node.phase not in calm]
+    chosen = [node for node in lineage if node.phase not in calm and not node.look]
     return round(_scale_of(chosen[-1]), 9) if chosen else 1.0  # rounded: 0.1 × 3 / 0.1 is not 3
 
 

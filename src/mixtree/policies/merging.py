@@ -45,6 +45,8 @@ class Branches:
     """Of every source the nodes over the second half of its branch, whose mean is θ_k."""
     ends: tuple[Node, ...]
     """The last node of every branch."""
+    width: int
+    """Weights that the trainer expects: K, or more for the target's rows."""
 
     @property
     def diverged(self) -> bool:
@@ -54,15 +56,16 @@ class Branches:
     def look(self, path: Path, mixture: Mixture) -> Trial:
         """A look at Σ α_k θ_k."""
         paths, weights = list[Path](), list[float]()
-        for weight, tail in zip(mixture.tolist(), self.tails, strict=True):
+        for weight, tail in zip(mixture.tolist(), self.tails, strict=False):
             if weight > 0.0:
                 paths += tail
                 weights += [weight / len(tail)] * len(tail)
-        return Trial(path, mixture, 0, phase=LOOK, merged=Merge(tuple(paths), tuple(weights)))
+        padded = np.concatenate([mixture, np.zeros(self.width - len(mixture))])
+        return Trial(path, padded, 0, phase=LOOK, merged=Merge(tuple(paths), tuple(weights)))
 
 
 def grow(
-    start: Start, *, sources: int, steps: int, tail: int, rate: float = 1.0
+    start: Start, *, sources: int, steps: int, tail: int, rate: float = 1.0, width: int | None = None
 ) -> Generator[list[Trial], list[Node], Branches]:
     """Train one branch per source, all on the same random numbers, a round for every part of them.
 
@@ -78,7 +81,10 @@ def grow(
         Parts that the second half is cut into.
     rate
         × the step size.
+    width
+        Weights that the trainer expects; K by default.
     """
+    width = sources if width is None else width
     half, parts = steps // 2, max(1, min(tail, steps // 2))
     edges = [0, *(half + (steps - half) * part // parts for part in range(1, parts + 1))]
     if tail > 1 and half:
@@ -92,7 +98,7 @@ def grow(
         ends = yield [
             Trial(
                 path,
-                np.eye(sources)[source],
+                np.eye(width)[source],
                 after - before,
                 rate,
                 BRANCH,
@@ -104,7 +110,7 @@ def grow(
         for source, path in enumerate(paths):
             if after > half or after == steps:
                 kept[source].append(path)
-    return Branches(start, tuple(map(tuple, kept)), tuple(ends))
+    return Branches(start, tuple(map(tuple, kept)), tuple(ends), width)
 
 
 def tree_of_looks(

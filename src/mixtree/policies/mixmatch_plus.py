@@ -23,7 +23,7 @@ from mixtree.policies.merging import (
 )
 from mixtree.policies.script import Script
 from mixtree.policies.setting import Setting
-from mixtree.search import ALL_DIVERGED
+from mixtree.search import ALL_DIVERGED, in_segments
 from mixtree.simplex import Mixture, uniform_mixture
 from mixtree.tree import Node, Trial
 
@@ -100,12 +100,20 @@ class MixmatchPlus(Measured):
             if self._width > 1:
                 self.notes.append(f"{self.budget} steps are too few for branches: uniform")
             return (yield from self._commit(Start(()), self._uniform))
-        start, before = Start(()), None
+        start = Start(())
+        before: Node | None = None
         if trunk_steps:
-            trunk = yield from self._stage((), self._uniform, trunk_steps, self._scale, "trunk")
-            if trunk.last.diverged:
-                return trunk.last
-            start, before = Start(trunk.kept.path), trunk.kept
+            # To its end, though uniform may lead away from the target: branches start from what all learnt.
+            for part in in_segments(
+                self._trial((), self._uniform, trunk_steps, 1.0, "trunk"), self._segments
+            ):
+                (before,) = yield [part]
+                if before.diverged:
+                    return before
+                if part.path:
+                    self._useless.add(part.path[:-1])
+            assert before is not None
+            start = Start(before.path)
         candidates = yield from self._candidates(start, before, each)
         if before is None and not self.options.merged_start:
             candidates = [Candidate(found.name, found.mixture) for found in candidates]
@@ -119,7 +127,7 @@ class MixmatchPlus(Measured):
         sizes = self.setting.sizes
         simple = [Candidate("uniform", self._uniform), Candidate("pooled", sizes / sizes.sum())]
         if before is not None:
-            trunk = Branches(start, ((start.path,),) * self._width, (before,) * self._width)
+            trunk = Branches(start, ((start.path,),) * self._width, (before,) * self._width, self._width)
             (probe,) = yield [trunk.look((*start.path, PROBE), self._uniform)]
             if probe.diverged:
                 self.notes.append("models cannot be merged here: uniform and pooled race, without a tree")
@@ -133,9 +141,7 @@ class MixmatchPlus(Measured):
                 return _apart(simple)
             known = None if before is None else self._known(before)
             groups = (
-                np.eye(self._width)
-                if known is None
-                else alike(self._with_predictions(branches), known, most=self.options.groups)
+                np.eye(self._width) if known is None else alike(branches, known, most=self.options.groups)
             )
             if len(groups) < self._width:
                 self.notes.append(f"{self._width} sources in {len(groups)} groups of alike branches")
@@ -158,9 +164,6 @@ class MixmatchPlus(Measured):
         seen = [Candidate("uniform", self._uniform, uniform)]
         seen += [Candidate(name, node.mixture, node) for name, node in zip(others, further, strict=True)]
         return _apart([*seen, *self._leaves(looks)], count=len(seen) + self.options.leaves)
-
-    def _with_predictions(self, branches: Branches) -> Branches:
-        return Branches(branches.start, branches.tails, tuple(map(self._known, branches.ends)))
 
     def _leaves(self, looks: Sequence[Node]) -> list[Candidate]:
         """The look nearest to uniform of those that are as good as the best, the best, and the next ones."""

@@ -39,6 +39,10 @@ class AutoOptions:
     trunk_share: float = 0.25
     arms: tuple[str, ...] = ("uniform", "pooled", "estimated")
     """The mixtures of the race, simpler ones first."""
+    tree_share: float = 0.0
+    """Of the budget, for branches whose merged models a tree search looks at: its best joins the race. 0: no
+    tree, as measured in docs/results/mixmatch-plus.md."""
+    tree_looks: int = 32
     arm_share: float = 0.03
     """Of the budget, for each mixture in the race."""
     decay_share: float = 0.25
@@ -65,12 +69,12 @@ class PlusOptions:
     """On the uniform mixture, before anything else: merging needs a common start."""
     branches: float = 0.3
     """For one branch per source, all rounds together."""
-    rounds: int = 1
+    rounds: int = 3
     """How often branches are trained and merged; later ones start from the merged model."""
     tail: int = 4
     """A branch's model is the mean of so many over its second half; 1 is the last one alone."""
-    looks: int = 128
-    """Nodes of the tree over merged models; they take no steps."""
+    looks: int = 64
+    """Nodes of each round's tree over merged models; they take no steps."""
     optimism: float = 0.5
     """c of that tree: merged losses are smooth, and ν is the spread of them all."""
     groups: int = 8
@@ -83,8 +87,8 @@ class PlusOptions:
     """The race and the commit go on from merged models, not from the trunk: the branches' steps count."""
     decay: float = 0.5
     """Of what is left after the race, at a tenth of the step size."""
-    watch: bool = True
-    """End a stage that makes the model worse, and go back to its best segment."""
+    watch: bool = False
+    """End a commit that makes the model worse, and go back to its best segment."""
     trust: float = 0.3
     """Least rank correlation of the merged losses with those of the race."""
 
