@@ -29,9 +29,9 @@ from mixtree.metrics import row_losses
 from mixtree.partition import bisect, simplex_root
 from mixtree.policies.merging import BRANCH, Start
 from mixtree.policies.mixmatch_plus import MixmatchPlus
-from mixtree.policies.registry import make_search
+from mixtree.policies.registry import make_search, training_sources
 from mixtree.policies.script import Script
-from mixtree.policies.setting import PlusOptions, Setting
+from mixtree.policies.setting import AutoOptions, PlusOptions, Setting
 from mixtree.search import Search, in_segments
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Mixture
@@ -40,7 +40,11 @@ from mixtree.trainer import Evaluation
 from mixtree.tree import Path as NodePath
 from mixtree.tree_search import TreeSearch
 
-DESIGN_SEEDS, CONFIRM_SEEDS = tuple(range(300, 310)), tuple(range(400, 410))
+SEEDS = {
+    "design": tuple(range(300, 310)),
+    "confirm": tuple(range(400, 410)),
+    "auto": tuple(range(300, 310)),
+}
 
 
 def _task(like: str, name: str, load: Callable[[int], Problem] | None = None, **more: Any) -> Task:
@@ -77,7 +81,9 @@ def _allstate(seed: int, *, shares: paper.Shares) -> Problem:
 
 
 def ablation_tasks(half: str) -> list[Task]:
-    """The seven tasks: with the targets of the issue (design), with new ones (confirm)."""
+    """Seven tasks: those of the paper and flights (design), with new targets (confirm); those of ``auto``."""
+    if half == "auto":
+        return tasks("design")
     notes = partial(_wine, kind="quartile", target="Chile", features="notes")
     if half == "design":
         return [
@@ -154,6 +160,12 @@ EQUATIONS: dict[str, dict[str, Any]] = {
     "mixmatch+ with loss equations": {},
 }
 TRUNK_TREE = "trunk + published search"
+TREES: dict[str, dict[str, Any]] = {
+    "auto": {},
+    "auto with a tree, branches of .10": {"tree_share": 0.10},
+    "auto with a tree, branches of .20": {"tree_share": 0.20},
+}
+"""Today's default, with the target's rows, and with candidates from a tree."""
 METHODS = ("uniform+decay", *PUBLISHED, AUTO, TRUNK_TREE, *PLUS, *EQUATIONS)
 
 
@@ -164,6 +176,8 @@ def _below(above: NodePath, path: NodePath) -> NodePath:
 
 def search_of(method: str, setting: Setting, task: Task, seed: int) -> Search:
     """The search behind a row of the table."""
+    if method in TREES:
+        return make_search("auto", replace(setting, auto=AutoOptions(**TREES[method])))
     if method == AUTO:
         return make_search("auto", replace(setting, use_target_rows=False))
     if method == TRUNK_TREE:
@@ -203,10 +217,11 @@ def run_one(half: str, name: str, seed: int, methods: Sequence[str]) -> list[dic
     (task,) = (each for each in ablation_tasks(half) if each.name == name)
     problem = task.load(seed)
     assert problem.test is not None
-    trainer, rows = task.trainer(problem.sources), []
+    plain, rows = task.trainer(problem.sources), []
     for method in methods:
         stream = derive_seed(seed, (crc32(method.encode()),))
         setting = Rules(task.budget, task.steps, task.metric, {}, task.batch).setting(problem, seed=stream)
+        trainer = task.trainer(training_sources("auto", setting)) if method in TREES else plain
         began, search = time.process_time(), search_of(method, setting, task, seed)
         row: dict[str, Any] = {"half": half, "task": name, "seed": seed, "method": method}
         try:
@@ -230,7 +245,7 @@ def measure(file: Path, half: str, *, seeds: int, methods: Sequence[str], second
     """Append what is not in the file yet, for so long; whether all of it is there."""
     known = {_key(row) for row in stored(file)}
     began = time.monotonic()
-    for seed in (DESIGN_SEEDS if half == "design" else CONFIRM_SEEDS)[:seeds]:
+    for seed in SEEDS[half][:seeds]:
         for task in ablation_tasks(half):
             wanted = [each for each in methods if (half, task.name, seed, each) not in known]
             if not wanted:
@@ -257,13 +272,14 @@ def _key(row: Mapping[str, Any]) -> tuple[str, str, int, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m mixtree.experiments.merging", description=__doc__)
     parser.add_argument("file", type=Path, help="one JSON line a run; none is run twice")
-    parser.add_argument("--half", choices=("design", "confirm"), default="design")
+    parser.add_argument("--half", choices=tuple(SEEDS), default="design")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=600.0, help="no run is begun after these")
-    parser.add_argument("--only", nargs="*", default=METHODS, help="methods")
+    parser.add_argument("--only", nargs="*", help="methods; all of the half by default")
     arguments = parser.parse_args()
     given = arguments
-    done = measure(given.file, given.half, seeds=given.seeds, methods=given.only, seconds=given.seconds)
+    methods = given.only or (tuple(TREES) if given.half == "auto" else METHODS)
+    done = measure(given.file, given.half, seeds=given.seeds, methods=methods, seconds=given.seconds)
     print("done" if done else "not all is done: run it again")
 
 

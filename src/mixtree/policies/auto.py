@@ -263,6 +263,15 @@ class Measured(Scripted):
         ]
         return sorted(alike, key=lambda place: place not in fit)
 
+    def _nearest_to_uniform(self, looks: Sequence[Node]) -> Node | None:
+        """Of the looks within one standard error of the best the one nearest to the uniform mixture."""
+        seen = [self._known(node) for node in looks if not node.diverged]
+        if not seen:
+            return None
+        best, even = min(seen, key=lambda node: node.value), looks[0].mixture
+        good = [node for node in seen if node.value - best.value <= self._paired_error(best, node)]
+        return min(good, key=lambda node: float(np.abs(node.mixture - even).sum()))
+
 
 class EitherEnd(Measured):
     """SGD on one mixture whose last half is trained twice: at the full step size, and at a tenth of it.
@@ -622,8 +631,8 @@ class Auto(Measured):
             return arms
         groups = alike(branches, self._known(trunk), most=8)
         looks = yield from tree_of_looks(branches, groups, looks=self.options.tree_looks, optimism=0.5)
-        best = min(looks, key=lambda node: node.value)
-        mixture = self._within_caps(best.mixture[:count])[0]
+        chosen = self._nearest_to_uniform(looks)
+        mixture = self._uniform if chosen is None else self._within_caps(chosen.mixture[:count])[0]
         if all(np.abs(mixture - arm.mixture).sum() > 0.1 for arm in arms):
             arms = [*arms, Arm("tree", mixture)]
         seen = yield [

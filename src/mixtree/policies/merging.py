@@ -24,6 +24,8 @@ BRANCH, LOOK = "branch", "merged"
 """Phases of the branches and of the looks at what they merge to."""
 BRANCHES, LOOKS, CHOSEN = 1000, 999, 2
 """Below the trunk: the first branch, the root of the tree of looks. Below a look: what is trained from it."""
+RANKED = "merged losses rank the race's mixtures with a correlation of"
+"""What a note on the trust in merged losses begins with."""
 WIDTH = 4
 """Leaves that a round of looks expands: a round is written down in one go."""
 

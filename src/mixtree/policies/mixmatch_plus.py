@@ -14,6 +14,7 @@ from mixtree.policies.auto import DECAY_RATE, LEAST_BUDGET, Measured
 from mixtree.policies.merging import (
     CHOSEN,
     LOOKS,
+    RANKED,
     Branches,
     Start,
     alike,
@@ -224,7 +225,7 @@ class MixmatchPlus(Measured):
         self.trust = rank_correlation(*zip(*pairs, strict=True)) if pairs else float("nan")
         if not isfinite(self.trust):
             return
-        words = f"merged losses rank the race's mixtures with a correlation of {self.trust:.2g}"
+        words = f"{RANKED} {self.trust:.2g}"
         if self.trust < self.options.trust:
             words += ": not to be trusted here, the winner of the race is taken"
         self.notes.append(words)
