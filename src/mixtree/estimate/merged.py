@@ -106,9 +106,9 @@ def _products(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def in_cells(nodes: Sequence[Node], root: int) -> dict[tuple[int, ...], Node]:
     """The tree of looks of the last branches by the paths of their cells; ``root`` is its index in paths."""
-    found = {}
-    for node in last_looks(nodes):
-        if root in node.path:
-            at = len(node.path) - node.path[::-1].index(root)
-            found[node.path[at:]] = node
-    return found
+    looks = last_looks(nodes)
+    bases = [node.path for node in looks if node.path and node.path[-1] == root]
+    if not bases:
+        return {}
+    base = bases[-1]
+    return {node.path[len(base) :]: node for node in looks if node.path[: len(base)] == base}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -19,6 +20,7 @@ import numpy as np
 from mixtree.data import paper
 from mixtree.data.flights import flights
 from mixtree.data.sources import Problem, Rows, Sources
+from mixtree.data.synthetic import synthetic
 from mixtree.engine.study import run
 from mixtree.errors import TrainingError
 from mixtree.estimate.losses import match_losses
@@ -27,7 +29,7 @@ from mixtree.experiments.specs import sparse_rows
 from mixtree.experiments.tasks import Task, tasks
 from mixtree.metrics import row_losses
 from mixtree.partition import bisect, simplex_root
-from mixtree.policies.merging import BRANCH, Start
+from mixtree.policies.merging import BRANCH, Start, rank_correlation
 from mixtree.policies.mixmatch_plus import MixmatchPlus
 from mixtree.policies.registry import make_search, training_sources
 from mixtree.policies.script import Script
@@ -36,7 +38,7 @@ from mixtree.search import Search, in_segments
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Mixture
 from mixtree.storage.sql import open_storage
-from mixtree.trainer import Evaluation
+from mixtree.trainer import Evaluation, Job
 from mixtree.tree import Path as NodePath
 from mixtree.tree_search import TreeSearch
 
@@ -44,6 +46,7 @@ SEEDS = {
     "design": tuple(range(300, 310)),
     "confirm": tuple(range(400, 410)),
     "auto": tuple(range(300, 310)),
+    "auto confirm": tuple(range(400, 410)),
 }
 
 
@@ -82,8 +85,8 @@ def _allstate(seed: int, *, shares: paper.Shares) -> Problem:
 
 def ablation_tasks(half: str) -> list[Task]:
     """Seven tasks: those of the paper and flights (design), with new targets (confirm); those of ``auto``."""
-    if half == "auto":
-        return tasks("design")
+    if half in ("auto", "auto confirm"):
+        return tasks("design" if half == "auto" else "confirm")
     notes = partial(_wine, kind="quartile", target="Chile", features="notes")
     if half == "design":
         return [
@@ -241,6 +244,82 @@ def run_one(half: str, name: str, seed: int, methods: Sequence[str]) -> list[dic
     return rows
 
 
+# Where merging fails: share of the trunk, share of the branches, × the step size.
+FAILURES = {
+    "trunk .3, branches .3": (0.3, 0.3, 1.0),
+    "no trunk": (0.0, 0.3, 1.0),
+    "long branches, .6": (0.3, 0.6, 1.0),
+    "3 × the step size": (0.3, 0.3, 3.0),
+    "10 × the step size": (0.3, 0.3, 10.0),
+}
+
+
+def failure_tasks() -> list[Task]:
+    """The seven tasks, many sources, regressions."""
+    named = {task.name: task for task in tasks()}
+    many = _made_of_thirty(named["in-hull K=10 neural"])
+    others = [named[name] for name in ("in-hull K=10 neural", "regression K=4 linear")]
+    return [*ablation_tasks("design"), *others, many]
+
+
+def _made_of_thirty(like: Task) -> Task:
+    return replace(like, name="in-hull K=30 neural", load=_thirty)
+
+
+def _thirty(seed: int) -> Problem:
+    return synthetic(seed=seed, sources=30, rows=500, kind="neural")
+
+
+def run_failures(task: Task, seed: int) -> list[dict[str, Any]]:
+    """Rank correlation of merged losses with those of eight mixtures that were really trained."""
+    problem = task.load(seed)
+    sources, rows = problem.sources, []
+    count, random = len(sources), np.random.default_rng([seed, 31])
+    mixtures = random.dirichlet(np.ones(count), size=8)
+    for name, (trunk, branches, rate) in FAILURES.items():
+        trainer = task.trainer(sources, lr=task.lr * rate)
+        start: Any = trainer.init(seed)
+        even = np.full(count, 1.0 / count)
+        if steps := int(trunk * task.budget):
+            (start,) = trainer.train([Job(start, even, steps, derive_seed(seed, (0,)))])
+        each = max(1, int(branches * task.budget / count))
+        stream = derive_seed(seed, (1,))
+        ends = trainer.train([Job(start, row, each, stream) for row in np.eye(count)])
+        looks = trainer.evaluate([trainer.merge(ends, list(alpha)) for alpha in mixtures])
+        left = task.budget - steps
+        settled = trainer.train(
+            [
+                Job(start, alpha, left - left // 3, derive_seed(seed, (2, at)))
+                for at, alpha in enumerate(mixtures)
+            ]
+        )
+        settled = trainer.train(
+            [
+                Job(state, alpha, left // 3, derive_seed(seed, (3, at)), 0.1)
+                for at, (state, alpha) in enumerate(zip(settled, mixtures, strict=True))
+            ]
+        )
+        one = [look.value for look in looks]
+        two = [seen.value for seen in trainer.evaluate(settled)]
+        finite = all(map(isfinite, (*one, *two)))
+        told = rank_correlation(one, two) if finite else None
+        row = {"half": "failures", "task": task.name, "seed": seed, "method": name}
+        rows.append(row | {"rank": told, "steps": each})
+    return rows
+
+
+def measure_failures(file: Path, *, seeds: int) -> None:
+    """Append what is not in the file yet."""
+    known = {_key(row) for row in stored(file)}
+    with file.open("a", encoding="utf-8") as out:
+        for task in failure_tasks():
+            for seed in range(300, 300 + seeds):
+                if ("failures", task.name, seed, next(iter(FAILURES))) not in known:
+                    for row in run_failures(task, seed):
+                        out.write(json.dumps(row) + "\n")
+                    out.flush()
+
+
 def measure(file: Path, half: str, *, seeds: int, methods: Sequence[str], seconds: float) -> bool:
     """Append what is not in the file yet, for so long; whether all of it is there."""
     known = {_key(row) for row in stored(file)}
@@ -272,13 +351,16 @@ def _key(row: Mapping[str, Any]) -> tuple[str, str, int, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m mixtree.experiments.merging", description=__doc__)
     parser.add_argument("file", type=Path, help="one JSON line a run; none is run twice")
-    parser.add_argument("--half", choices=tuple(SEEDS), default="design")
+    parser.add_argument("--half", choices=(*SEEDS, "failures"), default="design")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=600.0, help="no run is begun after these")
     parser.add_argument("--only", nargs="*", help="methods; all of the half by default")
     arguments = parser.parse_args()
     given = arguments
-    methods = given.only or (tuple(TREES) if given.half == "auto" else METHODS)
+    if given.half == "failures":
+        measure_failures(given.file, seeds=given.seeds)
+        return
+    methods = given.only or (tuple(TREES) if given.half.startswith("auto") else METHODS)
     done = measure(given.file, given.half, seeds=given.seeds, methods=methods, seconds=given.seconds)
     print("done" if done else "not all is done: run it again")
 

@@ -41,6 +41,8 @@ END_PATHS = (11, 12)
 GOES_ON = 31
 """Below a model whose target rows were tried: the training that goes on as before."""
 LEAST_BUDGET = 60
+LEAST_BRANCH = 25
+"""Steps of a branch: shorter ones say less of their sources than the estimate from the target's rows."""
 LEAST_TARGET_ROWS = 20
 """With fewer validation rows a benefit of training on them cannot be told from noise."""
 
@@ -617,7 +619,7 @@ class Auto(Measured):
         """The arms from their merged models, and the best of a tree over all merged models, if it differs."""
         start, count = Start(trunk.path), self._sources
         steps = int(self.options.tree_share * self._reach / count)
-        if not steps:
+        if steps < LEAST_BRANCH:
             return arms
         whole = Branches(start, ((trunk.path,),) * count, (trunk,) * count, self._width)
         (probe,) = yield [whole.look((*trunk.path, LOOKS - 1), self._uniform)]
