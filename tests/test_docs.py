@@ -78,3 +78,10 @@ def test_the_readme_s_study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (block,) = [each for each in blocks("README.md") if "TreeSearch" in each]
     exec(compile(block.replace(", workers=2", ""), "README.md", "exec"), {"__name__": "page"})
+
+
+def test_the_search_page_runs(capsys):
+    (block,) = blocks("docs/search.md")
+    names: dict[str, object] = {}
+    exec(compile(block, "docs/search.md", "exec"), names)
+    assert "WhatIf" in capsys.readouterr().out
