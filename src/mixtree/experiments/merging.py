@@ -24,6 +24,7 @@ from mixtree.data.synthetic import synthetic
 from mixtree.engine.study import run
 from mixtree.errors import TrainingError
 from mixtree.estimate.losses import match_losses
+from mixtree.experiments.arena import task_named
 from mixtree.experiments.comparison import Rules
 from mixtree.experiments.specs import sparse_rows
 from mixtree.experiments.tasks import Task, tasks
@@ -51,7 +52,7 @@ SEEDS = {
 
 
 def _task(like: str, name: str, load: Callable[[int], Problem] | None = None, **more: Any) -> Task:
-    (found,) = (each for each in tasks() if each.name == like)
+    found = task_named(like)
     return replace(found, name=name, load=load or found.load, **more)
 
 
