@@ -20,7 +20,7 @@ from mixtree.partition import bisect, simplex_root
 from mixtree.policies.merging import LOOKS
 from mixtree.policies.mixmatch_plus import MixmatchPlus
 from mixtree.policies.setting import PlusOptions, Setting
-from mixtree.simplex import SimplexCell
+from mixtree.simplex import Cell, SimplexCell
 from mixtree.trainers.mlp import MlpTrainer
 from mixtree.tree import Node
 from mixtree.tree import Path as NodePath
@@ -37,7 +37,7 @@ SHOWN = (0, 1, 2, 3, 6, 14)
 
 def corners_of(path: NodePath) -> NDArray[np.float64]:
     """The vertices of a cell of bisection, as mixtures."""
-    cell = simplex_root(3)
+    cell: Cell = simplex_root(3)
     for index in path:
         cell = bisect(cell)[index]
     assert isinstance(cell, SimplexCell)
