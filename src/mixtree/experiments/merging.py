@@ -142,7 +142,7 @@ class TrainedTree(MixmatchPlus):
 
 # The published search alone; from a trunk; over merged models; then what is added to that, one by one.
 LEAN: dict[str, Any] = {"tail": 1, "arm": 0.0, "merged_start": False, "rounds": 1, "looks": 128}
-PUBLISHED = ("mixmatch-bisect", "mixmatch-bisect+commit")
+PUBLISHED = tuple(f"mixmatch-{name}{end}" for name in ("ch", "dp", "bisect") for end in ("", "+commit"))
 FULL, AUTO = "mixmatch+", "auto without target rows"
 PLUS: dict[str, dict[str, Any]] = {
     "trunk + merged scoring": LEAN,
@@ -171,6 +171,13 @@ TREES: dict[str, dict[str, Any]] = {
 }
 """Today's default, with the target's rows, and with candidates from a tree."""
 METHODS = ("uniform+decay", *PUBLISHED, AUTO, TRUNK_TREE, *PLUS, *EQUATIONS)
+METHODS_OF = {
+    "design": METHODS,
+    "confirm": ("uniform+decay", *PUBLISHED, AUTO, TRUNK_TREE, "trunk + merged scoring", FULL),
+    "auto": tuple(TREES),
+    "auto confirm": ("auto", "auto with a tree, branches of .10"),
+}
+"""What is measured on a half."""
 
 
 def _below(above: NodePath, path: NodePath) -> NodePath:
@@ -361,7 +368,7 @@ def main() -> None:
     if given.half == "failures":
         measure_failures(given.file, seeds=given.seeds)
         return
-    methods = given.only or (tuple(TREES) if given.half.startswith("auto") else METHODS)
+    methods = given.only or METHODS_OF[given.half]
     done = measure(given.file, given.half, seeds=given.seeds, methods=methods, seconds=given.seconds)
     print("done" if done else "not all is done: run it again")
 

@@ -13,7 +13,7 @@ from scipy import stats
 
 from mixtree.data.files import write_file
 from mixtree.experiments.arena import paired
-from mixtree.experiments.merging import AUTO, FULL, PUBLISHED, TREES, stored
+from mixtree.experiments.merging import AUTO, FULL, METHODS_OF, PUBLISHED, stored
 
 Rows = Sequence[dict[str, Any]]
 Table = dict[str, dict[str, NDArray[np.float64]]]
@@ -174,7 +174,7 @@ def page(rows: Rows) -> str:
             parts.append(
                 "`mixmatch+` against others, paired differences of losses with 95 % intervals, − is better:\n"
             )
-            parts.append(gaps_table(rows, half, ("uniform+decay", *PUBLISHED, AUTO)))
+            parts.append(gaps_table(rows, half, ("uniform+decay", *PUBLISHED[-2:], AUTO)))
     parts.append("## Trust in merged losses\n" + trust_table(rows))
     if "failures" in halves:
         parts.append("## Where merging fails\n" + FAILURES_WORDS + "\n" + failures_table(rows))
@@ -187,7 +187,7 @@ def page(rows: Rows) -> str:
 
 def auto_table(rows: Rows, half: str) -> str:
     """auto with a tree against auto as it is, task by task."""
-    table, names = table_of(rows, half), [name for name in TREES if name != "auto"]
+    table, names = table_of(rows, half), [name for name in METHODS_OF[half] if name != "auto"]
     rank = ranks(table)
     lines = ["| task | auto | " + " | ".join(f"{name}: difference of losses" for name in names) + " |"]
     lines.append("| --- " * (len(names) + 2) + "|")
