@@ -12,6 +12,7 @@ import numpy as np
 from mixtree.errors import TrainingError
 from mixtree.policies.auto import DECAY_RATE, LEAST_BUDGET, Measured
 from mixtree.policies.merging import (
+    BRANCH,
     CHOSEN,
     LOOKS,
     RANKED,
@@ -28,10 +29,9 @@ from mixtree.search import ALL_DIVERGED, in_segments
 from mixtree.simplex import Mixture, uniform_mixture
 from mixtree.tree import Node, Trial
 
-POOLED = LOOKS - 1
-"""Below the trunk: the look at the pooled mixture."""
-PROBE = LOOKS - 2
-"""Below the trunk: the trunk merged with itself, which tells whether models can be merged."""
+POOLED, PROBE, EVEN, MORE = LOOKS - 1, LOOKS - 2, LOOKS - 3, LOOKS - 5
+"""Beside the tree of looks: the pooled mixture, the trunk merged with itself (which tells whether models can
+be merged), the uniform mixture where the tree has none, further ones counted down."""
 APART = 0.1
 """ℓ1 distance from which two mixtures count as different."""
 
@@ -116,8 +116,6 @@ class MixmatchPlus(Measured):
             assert before is not None
             start = Start(before.path)
         candidates = yield from self._candidates(start, before, each)
-        if before is None and not self.options.merged_start:
-            candidates = [Candidate(found.name, found.mixture) for found in candidates]
         winner, mixture = yield from self._race(start, candidates)
         return (yield from self._commit(winner, mixture))
 
@@ -152,16 +150,12 @@ class MixmatchPlus(Measured):
             best = min(looks, key=lambda node: node.value)
             before, base = best, branches.start.path
             start = Start(best.path, best.merged)
-        uniform = looks[0] if len(groups) == self._width else None
-        seen = []
-        if uniform is None:
-            (uniform,) = yield [branches.look((*base, POOLED - 2), self._uniform)]
-        others = {"pooled": simple[1].mixture, **self._more}
-        places = [(*base, POOLED - 3 - number) for number in range(1, len(self._more) + 1)]
-        further = yield [
-            branches.look(path, mixture)
-            for path, mixture in zip([(*base, POOLED), *places], others.values(), strict=True)
-        ]
+        uniform = looks[0]
+        if len(groups) < self._width:  # then the tree's root is even over groups
+            (uniform,) = yield [branches.look((*base, EVEN), self._uniform)]
+        others = {"pooled": (POOLED, simple[1].mixture)}
+        others |= {name: (MORE - number, each) for number, (name, each) in enumerate(self._more.items())}
+        further = yield [branches.look((*base, index), mixture) for index, mixture in others.values()]
         seen = [Candidate("uniform", self._uniform, uniform)]
         seen += [Candidate(name, node.mixture, node) for name, node in zip(others, further, strict=True)]
         return _apart([*seen, *self._leaves(looks)], count=len(seen) + self.options.leaves)
@@ -233,23 +227,20 @@ class MixmatchPlus(Measured):
     def _start(self, candidate: Candidate, start: Start) -> Start:
         """Where a candidate's training begins."""
         if candidate.look is None or not self.options.merged_start:
-            trunk = next(
-                (path for path in _above(start.path) if path in self.tree and self.tree[path].steps), ()
-            )
-            return Start(trunk)
+            lineage = [node.path for node in self.tree.lineage(start.path) if not node.look]
+            return Start(lineage[-1] if lineage else ())
         return Start(candidate.look.path, candidate.look.merged)
 
     def _commit(self, start: Start, mixture: Mixture) -> Script:
         """What is left, on one mixture; its last part at a tenth of the step size."""
         left = self.left
         last = int(self.options.decay * left)
-        path = self._fresh() if not self.tree else self._child(start.path, 10)
-        if not self.tree:
-            path = ()
+        path = self._child(start.path, 10) if self.tree else ()
         # Not compared with what the race has come to: its calm end is better than many steps at full size.
         main = yield from self._stage(path, mixture, left - last, self._scale, "commit", merged=start.merged)
         if main.last.diverged or not last:
             return main.kept
+        self._useless.update(path for path, node in self.tree.items() if node.phase == BRANCH)
         return (
             yield from self._stage(
                 self._child(main.kept.path, 0),
@@ -260,10 +251,6 @@ class MixmatchPlus(Measured):
                 before=main.kept,
             )
         ).kept
-
-
-def _above(path: tuple[int, ...]) -> list[tuple[int, ...]]:
-    return [path[:height] for height in range(len(path), -1, -1)]
 
 
 def _apart(candidates: Sequence[Candidate], *, count: int = 2) -> list[Candidate]:
