@@ -35,16 +35,6 @@ FOLD = "target fold "
 """Sources of this name hold a part of the target's rows; they are never part of a reported mixture."""
 
 
-def weight_names(sources: Sequence[str], weights: int) -> tuple[str, ...]:
-    """The names of so many weights of a mixture; one more than there are sources is the target's own rows.
-
-    >>> weight_names(["fl", "ct"], 3), weight_names([], 2)
-    (('fl', 'ct', 'target'), ('source 0', 'source 1'))
-    """
-    names = (*sources, TARGET) if len(sources) == weights - 1 else tuple(sources)
-    return names if len(names) == weights else tuple(f"source {number}" for number in range(weights))
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class Rows:
     """Features and labels of some rows: ``x`` (n, d) dense or CSR, ``y`` (n,) class numbers or targets.

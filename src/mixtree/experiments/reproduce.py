@@ -16,6 +16,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from mixtree.data.allocation import named
 from mixtree.data.fingerprint import data_fingerprint
 from mixtree.data.sources import TARGET, Problem, Rows, Sources
 from mixtree.engine.study import Result, load_study, run
@@ -373,7 +374,7 @@ def _score_one(
     )
     drawn: dict[str, float] = {}
     for node in result.tree.lineage(result.node.path):
-        for source, weight in zip((*sources.names, TARGET), node.mixture, strict=False):
+        for source, weight in named(sources.names, node.mixture).items():
             drawn[source] = drawn.get(source, 0.0) + node.steps * experiment.batch * float(weight)
     drawn = {source: rows for source, rows in drawn.items() if rows > 0}
     fitted = none

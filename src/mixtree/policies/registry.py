@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from mixtree.data.folds import FOLDS, with_folds
+from mixtree.data.allocation import FOLDS, Allocation
+from mixtree.data.folds import with_folds
 from mixtree.data.sources import Sources
 from mixtree.errors import InputError
 from mixtree.estimate.covariates import importance_weighted, mmd_mixture
@@ -186,7 +187,7 @@ def _maximum(setting: Setting) -> list[float] | None:
     given, caps = setting.maximum, setting.caps
     if caps is None:
         return None if given is None else list(given)
-    most = caps[: len(setting.names)]
+    most = Allocation.of(caps, len(setting.names)).sources
     if most.sum() < 1.0 - 1e-12:
         steps = int(
             round(most.sum() * setting.budget, 6)

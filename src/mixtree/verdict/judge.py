@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mixtree._native.threads import one_thread
+from mixtree.data.allocation import Allocation
 from mixtree.engine.study import Result
 from mixtree.errors import StorageError, StudyInterrupted
 from mixtree.estimate.hull import HullTest
@@ -20,7 +21,7 @@ from mixtree.estimate.target import about_target
 from mixtree.estimate.uncertainty import listed
 from mixtree.events import Listener
 from mixtree.metrics import LOG_LOSS, Metric, row_losses
-from mixtree.policies.auto import TARGET_PHASES, settled_rate
+from mixtree.policies.auto import settled_rate
 from mixtree.policies.registry import MANY_PASSES
 from mixtree.simplex import Mixture
 from mixtree.stats.intervals import FEW, is_area, is_error, is_share
@@ -155,7 +156,10 @@ def _concluded(
         hull=hull,
         mixture=mixture,
         tuned=case.mixed.path != result.node.path,
-        tried=any(node.phase in TARGET_PHASES for node in result.tree.values()),
+        tried=any(
+            Allocation.of(node.mixture, len(case.prepared.sources)).fold is not None
+            for node in result.tree.values()
+        ),
         by_rows=case.gained,
         bounded=case.prepared.bounded,
         queries=len(result.tree) if case.chooses else 0,
@@ -298,7 +302,7 @@ def _same_mixture(case: Case, scored: Scored, against: Mapping[str, Difference])
     if case.mixed.path != case.result.node.path or scored.of or steps < _LONG * case.budget:
         return []
     names, count = case.prepared.given.names, len(case.prepared.given)
-    weights = np.array([node.mixture[:count] for node in case.lineage]).min(axis=0)
+    weights = np.array([Allocation.of(node.mixture, count).sources for node in case.lineage]).min(axis=0)
     same = {f"only {name}" for name, weight in zip(names, weights.tolist(), strict=True) if weight > _ALL}
     if all(_is_uniform(node.mixture, count) for node in case.lineage):
         same |= {name for name in against if name.startswith("uniform")}
@@ -313,7 +317,7 @@ def _same_mixture(case: Case, scored: Scored, against: Mapping[str, Difference])
 
 
 def _is_uniform(mixture: Mixture, count: int) -> bool:
-    return count > 1 and bool(np.abs(mixture[:count] - 1.0 / count).max() < _UNIFORM)
+    return count > 1 and bool(np.abs(Allocation.of(mixture, count).sources - 1.0 / count).max() < _UNIFORM)
 
 
 def _constant(case: Case) -> list[str]:
@@ -381,11 +385,11 @@ def _mixture(case: Case) -> tuple[HullTest, MixtureUncertainty]:
     matching = case.prepared.search.matching
     hull, estimate = about_target(case.prepared.given, seed=case.prepared.seed, matching=matching)
     names, count = case.prepared.given.names, len(case.prepared.given)
-    nodes = list(case.choices.values())
+    nodes, mixed = list(case.choices.values()), Allocation.of(case.mixed.mixture, count)
     found = mixture_uncertainty(
-        dict(zip(names, case.mixed.mixture[:count].tolist(), strict=True)),
+        dict(zip(names, mixed.sources.tolist(), strict=True)),
         estimate,
-        tried=[node.mixture[:count] for node in nodes],
+        tried=[Allocation.of(node.mixture, count).sources for node in nodes],
         values=[node.value for node in nodes],
         standard_errors=[node.standard_error for node in nodes],
         explained=hull.inside,
@@ -394,8 +398,7 @@ def _mixture(case: Case) -> tuple[HullTest, MixtureUncertainty]:
     if case.lineage and last:
         note = f"the weights are those before the last {_steps(last)}, on the target's own rows"
         found = replace(found, notes=(*found.notes, note))
-    own = float(case.mixed.mixture[count:].sum())
-    if own > 0.0:
-        note = f"the target's own rows have weight {own:.2f} in the mixture"
+    if mixed.own > 0.0:
+        note = f"the target's own rows have weight {mixed.own:.2f} in the mixture"
         found = replace(found, notes=(*found.notes, note))
     return hull, found
