@@ -320,6 +320,8 @@ def _reopen(
             "bring the same rows in the same order, or allow changed data (allow_changed_data=True, "
             "--allow-changed-data) and answer for mixing the two"
         )
+    if (models := place.checkpoints(name)) is not None:
+        models.check_own()
     if then.engine is not None:
         trainer.engine = then.engine
     trainer.prepare(steps=now.budget or None, seconds=limits.time_limit)
