@@ -128,6 +128,12 @@ EASY = ["u", "v"] * 50
 
 WARNED: list[tuple[str, list[Any], str, str]] = [
     ("constant number", [5] * 100, "dropped", "one value only (5)"),
+    (
+        "numbers near 2**64",
+        pl.Series([2**64 - 1 - n for n in range(100)], dtype=pl.UInt64),
+        "dropped",
+        "its values are too large to be told apart as numbers (18446744073709551516 … 18446744073709551615)",
+    ),
     ("constant text", ["x"] * 100, "dropped", "one value only ('x')"),
     ("constant date", [date(2024, 1, 1)] * 100, "dropped", "one value only"),
     ("constant text date", ["2024-01-01"] * 100, "dropped", "one value only"),

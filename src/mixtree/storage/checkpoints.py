@@ -194,8 +194,7 @@ class _Folder:
         temporary = self.folder / f"{name}.{token_hex(8)}.tmp"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)  # each time: somebody may have deleted it
-            with temporary.open("xb") as opened:
-                opened.write(data)
+            temporary.write_bytes(data)
             temporary.replace(target)
         except OSError as error:
             with suppress(OSError):  # the folder may be read-only, which is what is reported
