@@ -329,5 +329,6 @@ def _calls(draw: random.Random) -> Iterator[Attack]:
 
             return mixtree.load(url, "none")
 
-        yield attack(f"load({ascii(url.replace(SECRET, '…'))})", read, "refuse")
-        yield attack(f"fit, storage={ascii(url.replace(SECRET, '…'))}", partial(fitted, storage=url), "refuse")
+        shown = ascii(url.replace(SECRET, "…"))
+        yield attack(f"load({shown})", read, "refuse")
+        yield attack(f"fit, storage={shown}", partial(fitted, storage=url), "refuse")

@@ -57,7 +57,15 @@ def place_of(url: str, study: str) -> str:
 
 
 def check_own(url: str, study: str) -> None:
-    """StorageError where a study's models would replace others' files of such names; a folder alone is asked."""
+    """StorageError where a study's models would replace files of others; behind a URL nobody looks.
+
+    Parameters
+    ----------
+    url : str
+        Where models of studies are.
+    study : str
+        The study's name.
+    """
     if "://" in (local := url.removeprefix("file://")):
         return
     folder = _Folder(FilePath(local) / file_name(study))
