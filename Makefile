@@ -5,13 +5,25 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
 INPUTS := pyproject.toml constraints.txt hatch_build.py src/mixtree/_native/_arithmetic.c src/mixtree/_native/_mlp.c
 
-.PHONY: demo test lint bench arena attack clean
+.PHONY: demo test test-extras check simulate lint bench arena attack clean
 
 demo: $(VENV)/.base
 	$(BIN)/mixtree demo
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# What needs heavy real components: tests marked extras.
+test-extras: $(VENV)/.extras
+	$(BIN)/python -m pytest tests -m extras
+
+# The quick part, for every commit.
+check: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not extras and not simulation"
+
+# Long simulations of known results.
+simulate: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests -m simulation
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -40,6 +52,10 @@ $(VENV)/.base: $(VENV)/.pip
 $(VENV)/.dev: $(VENV)/.pip
 	$(PIP) install -q -c constraints.txt -e ".[all]" --group dev
 	touch $@ $(VENV)/.base
+
+$(VENV)/.extras: $(VENV)/.dev
+	$(PIP) install -q -c constraints.txt -e ".[all]" --group extras
+	touch $@
 
 clean:
 	rm -rf $(VENV) mixtree-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
