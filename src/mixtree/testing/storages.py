@@ -42,6 +42,19 @@ _STUDY = StudyRecord(
 )
 
 
+def verdict(value: float = 0.5, sentence: str = "größer") -> dict[str, Any]:
+    """A verdict as a storage is given it."""
+    return {
+        "sentence": sentence,
+        "score": {"value": value, "low": None, "high": 0.1 + 0.2, "rows": 40},
+        "against": [{"name": "uniform", "difference": 0.1, "low": -0.1, "high": 0.3, "p": 0.5}],
+        "hull": {"p": None, "inside": None},
+        "mixture": {"ünï": {"weight": 1.0, "low": None, "high": None}},
+        "queries": 3,
+        "notes": ["n"],
+    }
+
+
 def _check_studies(storage: Storage) -> None:
     plain = StudyRecord("two", 1, 2, 0)
     storage.create(_STUDY)
@@ -141,7 +154,7 @@ def _check_copies(storage: Storage) -> None:
     storage.finish(_STUDY.name, _done(trials)[:4])
     storage.add_event(_STUDY.name, "warning", "w")
     assert storage.verdict(_STUDY.name) is None, "a new study has a verdict"
-    for told in ({"score": 0.5}, {"score": 0.1 + 0.2, "words": "größer"}):
+    for told in (verdict(), verdict(0.1 + 0.2, "two\nlines")):
         storage.write_verdict(_STUDY.name, told)
         assert storage.verdict(_STUDY.name) == told, "a verdict came back changed"
     storage.update(_STUDY.name, best=(0,), status="stopped")
