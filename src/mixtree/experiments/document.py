@@ -191,9 +191,25 @@ def _overview(grouped: Sequence[Sequence[Report]]) -> str:
         f"{count['undecided']} undecided"
         for setting, count in counts.items()
     )
+    told += ". In brackets: repeats that would decide."
+    told += "".join(_alike(grouped, outcome) for outcome in ("holds", "refuted") if len(settings) > 1)
     repeats = min(each.plan.repeats for own in grouped for each in own)
     warning = "" if repeats >= LEAST_PAIRS else f"\n\n**{too_few(repeats)}**"
-    return "\n".join(lines) + f"\n\nOf all claims, {told}. In brackets: repeats that would decide.{warning}"
+    return "\n".join(lines) + f"\n\nOf all claims, {told}{warning}"
+
+
+def _alike(grouped: Sequence[Sequence[Report]], outcome: str) -> str:
+    """The claims that have this outcome whatever the setting."""
+    lines = []
+    for own in grouped:
+        claims = [
+            claim.text
+            for number, claim in enumerate(own[0].plan.experiment.claims)
+            if all(each.verdicts[number].outcome == outcome for each in own)
+        ]
+        lines += [f"- {own[0].plan.experiment.name}: {'; '.join(claims)}."] if claims else []
+    verb = "hold" if outcome == "holds" else "are refuted"
+    return f"\n\nIn every setting {verb}:\n\n" + "\n".join(lines) if lines else ""
 
 
 def too_few(repeats: int) -> str:
