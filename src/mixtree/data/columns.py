@@ -137,7 +137,7 @@ def _numeric(name: str, column: pl.Series, found: str) -> tuple[Column, list[str
     if low == high and not missing:
         why = f"it has one value only ({column[0]})"
         if column.n_unique() > 1:
-            why = f"its values are too large to be told apart as numbers ({column.min()!r} … {column.max()!r})"
+            why = f"as numbers its values cannot be told apart ({column.min()!r} … {column.max()!r})"
         return _dropped(name, found, why)
     if counts_rows(column):
         told.append(

@@ -30,7 +30,7 @@ VALIDATION = "validation"
 class Verdict:
     """How good the returned model is, how sure that is, and compared with what.
 
-    Printed, it is three lines (how the model compares, what score to expect, what to do next) and the warnings.
+    Printed, it is its warnings after three lines: how the model compares, what score to expect, what next.
     ``differences`` are corrected for looking several times. ``reference_spent`` are the steps that were
     trained for the verdict alone, outside the study's budget, by what they were for.
     """
