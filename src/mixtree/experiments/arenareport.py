@@ -74,7 +74,8 @@ falls faster at the full one (a sixth of that quarter each, the gain of the full
 the race's mixtures within one standard error of the best the simplest wins: uniform, then pooled, then
 estimated. Long stages are trained in segments; a stage ends when three segments in a row are surely worse
 than its best one (two standard errors of the paired difference), which then goes on; what is left unspent
-is reported. Whatever is compared was trained on for its last third at a tenth of the step size: otherwise
+is reported. Of a budget of more than 200 passes over all rows the shares are those of 200: longer trials
+overfit before anything is chosen. Whatever is compared was trained on for its last third at a tenth of the step size: otherwise
 the noise of the last few steps decides. Everything that takes a gradient is charged; the estimate is closed
 form (joint moments of x and y). With `use_target_rows="never"`, or below 20 validation rows, the last part
 is left out; below a budget of 60 steps there is nothing but uniform, below 24 no decayed end. Steps that ruin

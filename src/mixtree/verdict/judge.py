@@ -22,7 +22,7 @@ from mixtree.estimate.uncertainty import listed
 from mixtree.events import Listener
 from mixtree.metrics import LOG_LOSS, Metric, row_losses
 from mixtree.policies.auto import TARGET_PHASES, settled_rate
-from mixtree.policies.registry import MANY_PASSES
+from mixtree.policies.setting import MANY_PASSES
 from mixtree.simplex import Mixture
 from mixtree.stats.intervals import FEW, is_area, is_error, is_share
 from mixtree.storage.base import Storage
