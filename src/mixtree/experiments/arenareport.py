@@ -75,14 +75,15 @@ the race's mixtures within one standard error of the best the simplest wins: uni
 estimated. Long stages are trained in segments; a stage ends when three segments in a row are surely worse
 than its best one (two standard errors of the paired difference), which then goes on; what is left unspent
 is reported. Of a budget of more than 200 passes over all rows the shares are those of 200: longer trials
-overfit before anything is chosen. Whatever is compared was trained on for its last third at a tenth of the step size: otherwise
-the noise of the last few steps decides. Everything that takes a gradient is charged; the estimate is closed
-form (joint moments of x and y). With `use_target_rows="never"`, or below 20 validation rows, the last part
-is left out; below a budget of 60 steps there is nothing but uniform, below 24 no decayed end. Steps that ruin
-a model are taken back: a trunk that diverges, or that larger steps than the given ones make noticeably worse,
-is grown again with the next smaller step size; a commit that explodes is begun again with smaller steps on
-what is left for its end; a decay that explodes is left out, a commit whose decayed end is worse than its
-start by two standard errors, and a tuning that worsens the very rows that it was trained on.
+overfit before anything is chosen. Whatever is compared was trained on for its last third at a tenth of
+the step size: otherwise the noise of the last few steps decides. Everything that takes a gradient is
+charged; the estimate is closed form (joint moments of x and y). With `use_target_rows="never"`, or below
+20 validation rows, the last part is left out; below a budget of 60 steps there is nothing but uniform,
+below 24 no decayed end. Steps that ruin a model are taken back: a trunk that diverges, or that larger
+steps than the given ones make noticeably worse, is grown again with the next smaller step size; a commit
+that explodes is begun again with smaller steps on what is left for its end; a decay that explodes is left
+out, a commit whose decayed end is worse than its start by two standard errors, and a tuning that worsens
+the very rows that it was trained on.
 
 **How it was made.** The tasks and seeds of both halves were committed before the first version of the
 policy. That version lost to baselines on real data of the confirm half. Other targets of the same data were
