@@ -23,8 +23,8 @@ from mixtree.fitting.options import OPTIONS, TREE_ONLY, FitOptions, Option
 from mixtree.metrics import NAMES, Metric, as_metric, check_metric, class_names, default_metric
 from mixtree.planning.budget import theory_constants
 from mixtree.policies.early_stop import stop_early
-from mixtree.policies.registry import MANY_PASSES, chooses, kinds_of, make_search, training_sources
-from mixtree.policies.setting import AutoOptions, Setting
+from mixtree.policies.registry import chooses, kinds_of, make_search, training_sources
+from mixtree.policies.setting import MANY_PASSES, AutoOptions, Setting
 from mixtree.schedules import Schedule, geometric, linear, sqrt
 from mixtree.search import Search, SearchBase, as_search
 from mixtree.stats.selection import nested_folds
