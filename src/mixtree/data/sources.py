@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from mixtree.data.arrays import refuse_huge, refuse_lossy
+from mixtree.data.arrays import frame_columns, refuse_huge, refuse_lossy
 from mixtree.data.sparse import as_table, is_sparse
 from mixtree.errors import DataError
 from mixtree.places import is_text
@@ -147,14 +147,14 @@ def columns_of(*parts: Any) -> list[Any] | None:
     """The names of the columns of the first of these, (x, y) or Rows, that has some; None if none does."""
     for part in parts:
         x = part.x if isinstance(part, Rows) else part[0] if isinstance(part, tuple | list) and part else None
-        if (found := getattr(x, "columns", None)) is not None:
+        if (found := frame_columns(x)) is not None:
             return list(found)
     return None
 
 
 def in_order(x: Any, columns: Sequence[Any] | None, where: str, others: str) -> Any:
     """A DataFrame's columns as others have them, by name; what has no names is left as it is."""
-    own = getattr(x, "columns", None)
+    own = frame_columns(x)
     if own is None or columns is None or list(own) == list(columns):
         return x
     mine, known = list(own), list(columns)

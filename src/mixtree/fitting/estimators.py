@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from mixtree.data.arrays import joined, refuse_lossy
+from mixtree.data.arrays import frame_columns, joined, refuse_lossy
 from mixtree.data.columns import refuse_row_numbers
 from mixtree.data.frames import as_frame, is_missing
 from mixtree.data.leakage import independent
@@ -200,14 +201,14 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         """Checked features and encoded labels; tables are taken as they are."""
         self._is_table = _is_table(X)
         if getattr(X, "shape", ())[1:] == (1,):
-            refuse_row_numbers([X.to_numpy() if hasattr(X, "to_numpy") else X])
+            refuse_row_numbers([X if is_sparse(X) else np.asarray(X)])
         if self._is_table:
             frame = as_frame(X)
             self.n_features_in_ = len(frame.columns)
-            if hasattr(X, "columns"):
+            if frame_columns(X) is not None:
                 self.feature_names_in_ = np.array(frame.columns, dtype=object)
-            elif hasattr(self, "feature_names_in_"):
-                del self.feature_names_in_  # of an earlier fit
+            else:  # of an earlier fit
+                self.__dict__.pop("feature_names_in_", None)
             _refuse_missing(y, "y", "leave those rows out")
             labels = np.asarray(y)
             if len(labels) != len(frame):
@@ -232,7 +233,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         refuse_lossy(X, "X")
         if self._is_table:
             frame = as_frame(X)
-            if not hasattr(X, "columns") and len(frame.columns) != self.n_features_in_:
+            if frame_columns(X) is None and len(frame.columns) != self.n_features_in_:
                 raise DataError(f"X has {len(frame.columns)} columns, but fit had {self.n_features_in_}")
             return frame
         _refuse_text(X)
@@ -283,8 +284,8 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     def _seed(self) -> int:
         if isinstance(self.random_state, int | np.integer):
             return int(self.random_state)
-        random = self.random_state if hasattr(self.random_state, "randint") else np.random.RandomState()
-        return int(random.randint(2**31 - 1))
+        random = np.random.RandomState() if self.random_state is None else self.random_state
+        return int(check_random_state(random).randint(2**31 - 1))
 
     # -- what differs -------------------------------------------------------------------------------------
 
@@ -436,7 +437,7 @@ def _is_table(X: Any) -> bool:
     """
     if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 2:
         return any(isinstance(value, str) for value in X.flat)
-    if not hasattr(X, "columns") or not hasattr(X, "dtypes"):
+    if frame_columns(X) is None or not hasattr(X, "dtypes"):
         return False
     kinds = X.dtypes if isinstance(X.dtypes, list) else list(X.dtypes)
     if not all(_is_number(kind) for kind in kinds):
@@ -450,7 +451,7 @@ def _finite(X: Any) -> bool | str:
 
 
 def _refuse_text(X: Any) -> None:
-    if is_sparse(X) or hasattr(X, "columns"):
+    if is_sparse(X) or frame_columns(X) is not None:
         return
     try:
         array = np.asarray(X)
@@ -521,7 +522,7 @@ def _joined(X: Any, y: Any, source: Any) -> tuple[Any, Any, Any]:
 
 
 def _stack(parts: list[Any]) -> Any:
-    if hasattr(parts[0], "columns"):
+    if frame_columns(parts[0]) is not None:
         import polars as pl
 
         first, *others = (as_frame(part) for part in parts)

@@ -21,14 +21,12 @@ from mixtree.errors import DataError, InputError
 from mixtree.fitting.model_folder import read_about, read_weights
 from mixtree.fitting.options import OPTIONS, TREE_ONLY, FitOptions, Option
 from mixtree.metrics import NAMES, Metric, as_metric, check_metric, class_names, default_metric
-from mixtree.planning.budget import theory_constants
 from mixtree.policies.early_stop import stop_early
 from mixtree.policies.registry import chooses, kinds_of, make_search, training_sources
 from mixtree.policies.setting import MANY_PASSES, AutoOptions, Setting
 from mixtree.schedules import Schedule, geometric, linear, sqrt
 from mixtree.search import Search, SearchBase, as_search
 from mixtree.stats.selection import nested_folds
-from mixtree.theory import theory_schedule
 from mixtree.trainer import Evaluation, TrainerBase, as_trainer
 from mixtree.trainers.registry import TREES, ModelOptions, make_trainer, own_trees, usual_budget
 from mixtree.verdict import Role, holdout
@@ -38,7 +36,6 @@ _LARGE_BATCH, _MOST_READ = 1 << 16, 10**11
 """Rows of a batch that need not be so many different ones; rows that a budget may read in all."""
 _FEW_EACH = 4  # rows of a label, on average, below which many labels are hardly classes
 _MOST_GIVEN = 1_000_000  # classes; a model has weights for each
-_L2 = 0.01  # of the theory's problem, whose loss is convex without it, but not strongly
 _KEPT = 2e7  # predictions of all nodes together that are kept for the verdict: some 160 MB
 
 
@@ -441,8 +438,9 @@ def _schedule(sources: Sources, options: FitOptions, chosen: Chosen) -> int | Sc
     if options.schedule == "theory":
         if options.model != "linear":
             raise InputError("schedule 'theory' is for convex losses: choose model 'linear'")
-        sound = theory_constants(sources, l2=_L2, seed=options.seed).sound
-        return theory_schedule(sound, budget=chosen.budget)
+        from mixtree.planning.budget import schedule_of  # a dozen files that no other fit needs
+
+        return schedule_of(sources, chosen.budget, seed=options.seed)
     if options.schedule == "geometric":
         rho = default_rho(len(sources)) if options.rho is None else options.rho
         return geometric(chosen.steps, 1.0 / rho)
