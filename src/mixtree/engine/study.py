@@ -73,6 +73,15 @@ class Result(Generic[State]):
         How sure it is, and compared with what; of a fit, not of a bare run.
     model
         What predicts further rows; of a fit, not of a bare run.
+
+    Examples
+    --------
+    >>> from mixtree.data.synthetic import synthetic
+    >>> from mixtree.policies.fixed import uniform
+    >>> from mixtree.trainers.reference import ReferenceTrainer
+    >>> result = run(uniform(3, budget=40), ReferenceTrainer(synthetic(rows=50).sources))
+    >>> result.mixture.round(2), result.spent
+    (array([0.33, 0.33, 0.33]), {'train': 40})
     """
 
     study: str
