@@ -375,7 +375,17 @@ def _run(loop: Loop[Any], began: float, *, raised: bool) -> str:
 
 
 def load_study(place: Storage, study: str, trainer: Trainer[State] | None = None) -> Result[Any]:
-    """The result of a stored study; its ``state`` is the trainer's, or plain arrays without a trainer."""
+    """The result of a stored study.
+
+    Parameters
+    ----------
+    place
+        Where it is stored.
+    study
+        Its name there.
+    trainer
+        Makes its own state of the stored arrays; without one ``state`` is those arrays.
+    """
     record, nodes = place.load(study), place.nodes(study)
     tree = stored_tree(nodes)
     if record.best is None or record.best not in tree:
@@ -440,7 +450,14 @@ def opened(
 ) -> Iterator[Storage]:
     """The storage itself, the one behind a file name or URL, or scratch.
 
-    ``kept`` where its rows are read later; ``exists`` where a file that is not there is an error.
+    Parameters
+    ----------
+    storage
+        None for scratch.
+    kept
+        Whether its rows are read later.
+    exists
+        Whether a file that is not there is an error.
     """
     named = isinstance(storage, str | FilePath)
     if exists and named and "://" not in str(storage) and not FilePath(str(storage)).exists():
