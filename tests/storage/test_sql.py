@@ -228,6 +228,7 @@ def first_version(file: Path) -> None:
         for column in ("sizes", "notes", "models"):
             plain.execute(f"ALTER TABLE studies DROP COLUMN {column}")
         plain.execute("ALTER TABLE nodes DROP COLUMN segment")
+        plain.execute("ALTER TABLE nodes DROP COLUMN merged")
         plain.execute("DROP TABLE verdicts")
         told = "INSERT INTO events (study_id, at, kind, message) SELECT id, '', 'verdict', ? FROM studies"
         for value in (1.0, 2.0):

@@ -12,7 +12,7 @@ import numpy as np
 from mixtree.errors import StorageError, StudyLocked
 from mixtree.simplex import uniform_mixture
 from mixtree.storage.base import Storage, StudyRecord
-from mixtree.tree import Node, Segment, Trial, pending
+from mixtree.tree import Merge, Node, Segment, Trial, pending
 
 
 def check_storage(make: Callable[[], Storage]) -> None:
@@ -87,7 +87,15 @@ def _trials(count: int, depth: int = 0) -> list[Trial]:
     random = np.random.default_rng(count)
     above = (1,) * depth
     return [
-        Trial((*above, index), random.dirichlet(np.ones(5)), 2**33 + index, 0.1, "search", _segment(index))
+        Trial(
+            (*above, index),
+            random.dirichlet(np.ones(5)),
+            0 if index % 4 == 1 else 2**33 + index,
+            0.1,
+            "search",
+            _segment(index),
+            Merge(((), (2, index)), (1 / 3, 2 / 3)) if index % 2 else None,
+        )
         for index in range(count)
     ]
 
@@ -249,7 +257,8 @@ def _assert_same_nodes(expected: list[Node], found: list[Node]) -> None:
 
 def _bits(node: Node) -> tuple[Any, ...]:
     part = node.segment and (node.segment.stream, node.segment.before, node.segment.total)
-    asked = (node.path, node.mixture.tobytes(), node.steps, node.lr_scale, node.phase, part)
+    merged = node.merged and (node.merged.paths, node.merged.weights)
+    asked = (node.path, node.mixture.tobytes(), node.steps, node.lr_scale, node.phase, part, merged)
     numbers = np.array([node.value, node.standard_error, node.seconds]).tobytes()
     seen = node.predictions
     told = None if seen is None else (seen.dtype.str, seen.shape, seen.tobytes())
