@@ -357,6 +357,17 @@ def test_a_stage_that_overfits_is_ended_and_its_best_model_kept():
     assert uniform.value > result.value + 5 * best.standard_error
 
 
+def test_an_absurd_budget_is_shared_out_like_one_that_a_model_can_use():
+    problem = overfits()
+    found = []
+    for passes in (200, 20_000):
+        budget = passes * int(problem.sources.sizes.sum()) // 50
+        _, _, result = carry_out(problem, budget=budget, hidden=(32,), use_target_rows=False)
+        chosen = [node for node in result.tree.values() if node.phase in ("step size", "trunk", "race")]
+        found.append([(node.path, node.steps, node.value) for node in chosen])
+    assert found[0] == found[1] and result.unspent > 0.5 * budget
+
+
 def test_three_segments_in_a_row_that_are_surely_worse_end_a_stage(inside):
     """The best of its segments goes on, and what the stage had left is not spent."""
     values = [0.45, 0.42, 0.40, 0.46, 0.45, 0.39, 0.43, 0.44, 0.40, 0.38]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
@@ -29,38 +30,30 @@ from mixtree.errors import InputError
 from mixtree.places import said
 
 if TYPE_CHECKING:
-    from mixtree.data.sources import Sources
-    from mixtree.fitting.pipeline import FitOptions
+    from mixtree.data.labelscale import LabelScale
+    from mixtree.data.sources import Rows, Sources
+    from mixtree.fitting.pipeline import FitOptions, Prepared
+    from mixtree.metrics import Metric
 
 _ALONE = 10
 """Sources that are tried alone unless told."""
-_REFUSED = {
-    "nested": (
-        "--nested scores one fit by others like it; a comparison repeats every algorithm instead: --repeats, "
-        "with --test, --target or --holdout for rows to score"
-    ),
-    "attribution": (
-        "--attribution is of one returned model and its mixture: mixtree fit --policy ALGORITHM has it; "
-        "here algorithms such as only:NAME can be compared"
-    ),
-    "storage": (
-        "--storage keeps a study to resume, and a comparison is many short ones that are not kept: leave it "
-        "out; --out DIR has the table of runs, and mixtree fit --policy ALGORITHM a study"
-    ),
-    "study": (
-        "--study names a study to resume, and a comparison keeps none: leave it out; mixtree fit --policy "
-        "ALGORITHM --study NAME makes one"
-    ),
-}
 _OTHERWISE: dict[str, dict[str, Any]] = {
     "time_limit": {"help": "Stop every run after this long: 90s, 10m, 2h."},
     "policy": {"help": "The algorithm that the others are compared with.", "default": "the first one"},
     "reference": {
-        "help": "Baselines to compare with: uniform, all (each as NAME+decay) or none.",
+        "help": "Baselines to compare with: uniform (with a decayed end and without), all or none.",
         "default": "those of --algorithms",
     },
     "out": {"help": "Folder for the table of runs and a figure.", "default": "none"},
-    **{name: {"help": "Of fit alone: refused, with the reason."} for name in _REFUSED},
+    "nested": {"help": "Score by fits on parts of the validation rows, of every algorithm in every repeat."},
+    "attribution": {
+        "help": "What each source is worth in the first algorithm's mixture of the first repeat."
+    },
+    "storage": {
+        "help": "Study file or database URL that keeps every run: the same command goes on where it was cut.",
+        "default": "none",
+    },
+    "study": {"help": "Name of the comparison: its runs are NAME/ALGORITHM/REPEAT.", "default": "compare"},
 }
 """What flags of ``fit`` mean here."""
 _BINDING = ("minimum", "maximum", "max_passes", "stop_early")
@@ -99,9 +92,6 @@ def compare(tables: list[Path], values: Values) -> None:
     from mixtree.verdict import holdout
 
     tables, values = with_config(tables, values, FLAGS)
-    for name, why in _REFUSED.items():
-        if name in values:
-            raise InputError(why)
     repeats, seed = values.get("repeats", 3), values.get("seed", 0)
     if not 1 <= repeats <= 1000:
         raise InputError(f"--repeats must be 1 to 1,000; got {repeats}")
@@ -158,9 +148,13 @@ def compare(tables: list[Path], values: Values) -> None:
     problems = []
     for repeat, each in enumerate(data):
         kept, test = each.problem_sources, each.test
+        if options.nested:
+            problems += [Problem("table", *parts) for parts in _nested(kept, seed + repeat)]
+            continue
         if test is None:
             kept, test = holdout(kept, options.holdout, seed=seed + repeat, metric=chosen.metric)
         problems.append(Problem("table", kept, test))
+    runs_each = len(problems)  # of an algorithm
 
     def trainer(problem: Problem) -> Any:
         return make_trainer(options.model, problem.sources, prepared.model)
@@ -176,8 +170,9 @@ def compare(tables: list[Path], values: Values) -> None:
             typer.echo(said(f"would run in each of {repeats} repeats: {', '.join(algorithms)}"))
         return
     predictions: dict[tuple[str, int], Any] = {}
-    progress = ComparisonProgress(len(algorithms) * repeats * chosen.budget)
-    with class_names(data[0].classes or (), told=True), progress:
+    progress = ComparisonProgress(len(algorithms) * runs_each * chosen.budget)
+    place = _place(values)
+    with class_names(data[0].classes or (), told=True), progress, place or nullcontext() as storage:
         runs = run_all(
             problems,
             algorithms,
@@ -188,16 +183,20 @@ def compare(tables: list[Path], values: Values) -> None:
             listeners=[progress],
             predictions=predictions,
             retry=True,
+            storage=storage,
+            study="" if storage is None else values.get("study", "compare"),
         )
     summaries, against = summarise(runs), {}
     judges = [problem.test for problem in problems if problem.test is not None]
-    if len(judges) == repeats:
+    if len(judges) == runs_each:
         own = {place: scale.back(each) for place, each in predictions.items()}
         tests = [replace(rows, y=scale.back(rows.y)) for rows in judges]
         against = paired(own, tests, metric_of(given, classes), algorithms=algorithms)
-    tested, judged = data[0].test is not None, len(judges) == repeats
-    rows = _which_rows(tested, judged)
+    tested, judged = data[0].test is not None, len(judges) == runs_each
+    rows = _which_rows(tested, judged, nested=options.nested)
     kind = "test rows" if tested else "held-out rows" if judged else "validation rows"
+    worth = _worth(prepared, runs, problems[0], scale, metric_of(given, classes))
+    notes += worth
     if out is not None:
         from mixtree.experiments.output import write_comparison
 
@@ -209,20 +208,73 @@ def compare(tables: list[Path], values: Values) -> None:
     else:
         console = Terminal()
         _print(console, summaries, chosen.metric.name, rows)
-        for words in (*_slowed(runs), *_stopped(runs)):
+        for words in (*worth, *_slowed(runs), *_stopped(runs)):
             console.print(words, markup=False, highlight=False, soft_wrap=True)
         _print_against(
             console,
             algorithms,
             runs,
             against if judged else None,
-            _meaning(repeats, splits="test" not in values),
+            _meaning(repeats, splits="test" not in values, folds=runs_each // repeats),
         )
 
 
-def _which_rows(tested: bool, judged: bool) -> str:
+def _nested(sources: Sources, seed: int) -> list[tuple[Sources, Rows]]:
+    """The sources without each fold of the validation rows in turn, and that fold."""
+    import numpy as np
+
+    from mixtree.stats.selection import nested_folds
+
+    rows = sources.validation
+    folds = nested_folds(rows, sources.classes, seed)
+    if folds is None:
+        raise InputError(
+            f"--nested: {len(rows)} validation rows, or those of a class, are too few to choose and to score"
+        )
+    return [
+        (
+            replace(sources, validation=rows.take(np.flatnonzero(folds != fold))),
+            rows.take(np.flatnonzero(folds == fold)),
+        )
+        for fold in range(folds.max() + 1)
+    ]
+
+
+def _place(values: Values) -> Any:
+    """What opens the storage of --storage; None where no run is kept."""
+    from mixtree.storage.sql import IN_MEMORY, database_file, open_storage
+
+    if "storage" not in values:
+        if "study" in values:
+            raise InputError("--study names what --storage keeps: give both")
+        return None
+    storage = database_file(values["storage"])
+    if storage == IN_MEMORY:
+        raise InputError(f"--storage {values['storage']} is in memory and ends with the command: name a file")
+    if "://" not in storage and not Path(storage).parent.is_dir():
+        raise InputError(f"--storage {storage}: there is no folder {Path(storage).parent}; make it first")
+    return closing(open_storage(storage))
+
+
+def _worth(prepared: Prepared, runs: list[Any], problem: Any, scale: LabelScale, metric: Metric) -> list[str]:
+    """What each source is worth in the first algorithm's mixture of the first repeat, as in a fit."""
+    import numpy as np
+
+    from mixtree.verdict.references import Extra, View, attribution
+
+    if prepared.attribution is None or runs[0].diverged:
+        return []
+    apart = problem.test is not None
+    view = View(problem.test if apart else problem.sources.validation, apart)
+    mixture = np.array([runs[0].mixture[name] for name in prepared.sources.names])
+    return attribution(Extra(prepared, runs[0].budget, scale), mixture, view, metric)
+
+
+def _which_rows(tested: bool, judged: bool, *, nested: bool) -> str:
     if tested:
         return "test rows"
+    if nested:
+        return "validation rows, by fits that did not see the rows they were scored on"
     if judged:
         return "validation rows that were held out"
     return (
@@ -380,8 +432,11 @@ def _steps(each: Any) -> int:
     return sum(each.spent.values())
 
 
-def _meaning(repeats: int, *, splits: bool) -> str:
+def _meaning(repeats: int, *, splits: bool, folds: int) -> str:
     """What the intervals are of."""
+    if folds > 1:
+        of = f"means over {folds} folds in each of {repeats} repeats"
+        return f"{of}, paired by row; the intervals are for other rows and other seeds"
     if repeats == 1:
         return (
             "paired by row; one repeat: the intervals know nothing of what another seed would do (--repeats)"

@@ -115,7 +115,6 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         the rows (``validation_fraction``) is set aside. Without ``source`` there is one source.
         """
         started = time.monotonic()
-        in_order = source is None  # a dictionary has an order; a column's sources are taken by name
         X, y, source = _joined(X, y, source)
         for values, what in ((X, "X"), (y, "y"), (source, "source"), (X_val, "X_val"), (y_val, "y_val")):
             refuse_lossy(values, what)
@@ -149,8 +148,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             _refuse_missing(y_val, "y_val", "leave those rows out")
             validation = (self._read_more(X_val), self._encode(_one_column(y_val)))
         self._fit_scaling(X)
-        names = dict.fromkeys(groups.tolist())
-        sources = self._sources(X, labels, groups, validation, tuple(names if in_order else sorted(names)))
+        sources = self._sources(X, labels, groups, validation, tuple(sorted(set(groups.tolist()))))
         self._fit_sources(sources, seed, started, stand_in=X_val is None and source is not None)
         return self
 
@@ -584,9 +582,11 @@ def _joined(X: Any, y: Any, source: Any) -> tuple[Any, Any, Any]:
             raise DataError(f"source {name!r}: give (X, y), features and labels")
         for values, what in zip(part, ("X", "y"), strict=False):
             refuse_lossy(values, f"{what} of source {name!r}")
-    names = np.concatenate([np.full(len(part[1]), name) for name, part in X.items()])
-    labels = joined([np.asarray(part[1]) for part in X.values()], "y")
-    return _stack([part[0] for part in X.values()]), labels, names
+    # By their names: the order in which sources are given changes nothing.
+    parts = dict(sorted(X.items(), key=lambda each: str(each[0])))
+    names = np.concatenate([np.full(len(part[1]), name) for name, part in parts.items()])
+    labels = joined([np.asarray(part[1]) for part in parts.values()], "y")
+    return _stack([part[0] for part in parts.values()]), labels, names
 
 
 def _stack(parts: list[Any]) -> Any:

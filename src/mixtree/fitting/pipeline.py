@@ -23,8 +23,8 @@ from mixtree.errors import DataError, InputError
 from mixtree.events import Listener
 from mixtree.metrics import NAMES, Metric, as_metric, check_metric, class_names, default_metric
 from mixtree.policies.early_stop import stop_early
-from mixtree.policies.registry import MANY_PASSES, chooses, make_search, training_sources
-from mixtree.policies.setting import AutoOptions, Setting
+from mixtree.policies.registry import chooses, make_search, training_sources
+from mixtree.policies.setting import MANY_PASSES, AutoOptions, Setting
 from mixtree.search import SEGMENTS, SearchBase
 from mixtree.seeds import check_seed
 from mixtree.stats.selection import nested_folds

@@ -19,7 +19,7 @@ from mixtree.estimate.moments import MOST_SOURCES
 from mixtree.estimate.target import ROWS, about_target
 from mixtree.metrics import Metric, default_metric, row_losses
 from mixtree.policies.script import Script, Scripted
-from mixtree.policies.setting import Setting
+from mixtree.policies.setting import MANY_PASSES, Setting
 from mixtree.search import ALL_DIVERGED, SEGMENTS, STEP_SIZE, in_segments
 from mixtree.simplex import NO_STEP, Mixture, capped, uniform_mixture
 from mixtree.trainer import Evaluation
@@ -339,6 +339,15 @@ class Auto(Measured):
         """Steps that training can still use."""
         return max(0, self._reach - self.spent)
 
+    @property
+    def _shared(self) -> int:
+        """What the shares of the trials, the trunk and the race are of: no more than a model can use.
+
+        Trials as long as shares of an absurd budget know all rows by heart before anything is chosen.
+        """
+        most = int(MANY_PASSES * self.setting.sizes.sum() / self.setting.batch_size)
+        return min(self._reach, max(LEAST_BUDGET, most))
+
     def adopt(self, nodes: Sequence[Node]) -> None:
         """Take over the nodes of an earlier run with a smaller budget: charged, and gone on from."""
         super().adopt(nodes)
@@ -472,7 +481,7 @@ class Auto(Measured):
 
     def _grown(self, start: Node) -> Generator[list[Trial], list[Node], Node | None]:
         """On from a trial of this step size, or from the initial model; None if it blows up."""
-        steps, path, before = int(self.options.trunk_share * self._reach), self._fresh(), None
+        steps, path, before = int(self.options.trunk_share * self._shared), self._fresh(), None
         if start.lr_scale == self._scale:
             steps, path, before = steps - start.steps, self._child(start.path, 0), start
         trunk = yield from self._stage(
@@ -488,7 +497,7 @@ class Auto(Measured):
         """Settles on the simplest step size that none beats, beyond the ends of the range as long as the end
         is best. What came of those that did not diverge, by step size.
         """
-        share = self.options.rate_share * self._reach
+        share = self.options.rate_share * self._shared
         steps = max(1, int(max(share, min(self.options.rate_least, 2.0 * share))))
         rates, tried = list(self.options.rates), list[Node]()
         for _ in range(1 + self.options.further_rates):
@@ -513,7 +522,7 @@ class Auto(Measured):
         arms = self._arms()
         if len(arms) == 1:
             return trunk, arms[0].mixture
-        steps = max(1, int(self.options.arm_share * self._reach))
+        steps = max(1, int(self.options.arm_share * self._shared))
         outcomes = yield from self._settled(
             [(self._child(trunk.path, number), arm.mixture) for number, arm in enumerate(arms)], steps, "race"
         )
@@ -729,7 +738,7 @@ class Auto(Measured):
 
     def _length(self, place: int) -> int:
         """Steps of one of the lengths of tuning on the target's rows."""
-        return max(1, int(self.options.target_grid[place] * self._reach))
+        return max(1, int(self.options.target_grid[place] * self._shared))
 
     def _target_lengths(self) -> list[int]:
         """Numbers of steps that grow, as far as the budget reaches: two folds and the tuning itself."""

@@ -28,8 +28,6 @@ MIXMATCH = {
     "mixmatch-bisect": "bisect",
 }
 COMMIT_SHARE = 0.5
-MANY_PASSES = 200
-"""Over all rows, from which a budget deserves a remark."""
 CLASSIFIER_SHARE = 0.1
 """The part of the budget that trains importance weighting's domain classifier."""
 

@@ -14,6 +14,9 @@ from mixtree.schedules import Schedule
 from mixtree.search import SEGMENTS
 from mixtree.simplex import Mixture
 
+MANY_PASSES = 200
+"""Over all rows, from which a budget deserves a remark."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class AutoOptions:

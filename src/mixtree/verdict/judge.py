@@ -22,7 +22,7 @@ from mixtree.estimate.uncertainty import listed
 from mixtree.events import Listener
 from mixtree.metrics import LOG_LOSS, Metric, row_losses
 from mixtree.policies.auto import TARGET_PHASES, settled_rate
-from mixtree.policies.registry import MANY_PASSES
+from mixtree.policies.setting import MANY_PASSES
 from mixtree.simplex import Mixture
 from mixtree.stats.intervals import FEW, is_area, is_error, is_share
 from mixtree.storage.base import Storage
@@ -48,6 +48,7 @@ _RARE = 10  # rows of a class below which a score deserves a warning
 _UNIFORM = 0.02  # weights nearer to 1/K than this are shown as the same
 _ALL = 0.98  # a weight from which a mixture is one source
 _LONG = 0.5  # of the budget: a model that was trained for less is another one for that alone
+_LEFT = 0.1  # of the budget: a search that stops with more of it unspent does not need a larger one
 _SURELY, _WORTH = 2.0, 0.01
 """Standard errors, and the share of the loss, by which it must have fallen to be called still falling."""
 _FEW_OF = 16  # one in so many rows being half of a loss is few: squares of normal errors take one in eight
@@ -149,7 +150,12 @@ def _concluded(
     hull, mixture = _mixture(case)
     result = case.result
     seen = looks(models, list(case.choices.values()))
-    found = advice(models, chooses=len(case.clean) == len(result.tree), noise=scored.noise)
+    found = advice(
+        models,
+        chooses=len(case.clean) == len(result.tree),
+        noise=scored.noise,
+        used_up=result.unspent < _LEFT * result.budget,
+    )
     improving, raise_budget = _still_improving(case)
     alike = case.prepared.search.equally_good
     if len(alike) > 1:
