@@ -320,6 +320,8 @@ def _reopen(
             "bring the same rows in the same order, or allow changed data (allow_changed_data=True, "
             "--allow-changed-data) and answer for mixing the two"
         )
+    if (models := place.checkpoints(name)) is not None:
+        models.check_own()
     if then.engine is not None:
         trainer.engine = then.engine
     trainer.prepare(steps=now.budget or None, seconds=limits.time_limit)
@@ -433,12 +435,13 @@ def opened(
 
     ``kept`` where its rows are read later; ``exists`` where a file that is not there is an error.
     """
-    named = isinstance(storage, str | FilePath)
-    if exists and named and "://" not in str(storage) and not FilePath(str(storage)).exists():
-        raise InputError(f"there is no study file {storage}")
     if isinstance(storage, str | FilePath):
-        from mixtree.storage.sql import open_storage  # SQLAlchemy takes longer to load than a small study
+        # SQLAlchemy takes longer to load than a small study.
+        from mixtree.storage.sql import database_file, open_storage
 
+        file = database_file(str(storage))
+        if exists and "://" not in file and not FilePath(file).exists():
+            raise InputError(f"there is no study file {file}")
         # Closed again: a file that nobody has open is whole, without a journal beside it.
         with closing(open_storage(storage)) as place:
             yield place

@@ -20,7 +20,7 @@ from safetensors.numpy import load, load_file, save
 
 from mixtree.data.files import current, settle, write_files
 from mixtree.data.labelscale import LabelScale
-from mixtree.data.plain import ANY_TEXT, AT_LEAST_ONE, read
+from mixtree.data.plain import ANY_TEXT, AT_LEAST_ONE, UTF8_TEXT, read
 from mixtree.data.preprocessing import FILE, Preprocessor
 from mixtree.data.sources import TARGET, Sources
 from mixtree.errors import InputError, MissingExtraError, StorageError
@@ -38,9 +38,9 @@ _ABOUT = {
         "batch_size": AT_LEAST_ONE,
     },
     "sources": [str],
-    "classes": (None, [str], [int], [float], [bool]),
+    "classes": (None, [UTF8_TEXT], [int], [float], [bool]),
     "digests": {str: str},
-    "label?": str,
+    "label?": UTF8_TEXT,
     "label_scale?": [float],
     "study?": (None, str),
     "storage?": (None, ANY_TEXT),
