@@ -74,6 +74,15 @@ class Result(Generic[State]):
         How sure it is, and compared with what; of a fit, not of a bare run.
     model
         What predicts further rows; of a fit, not of a bare run.
+
+    Examples
+    --------
+    >>> from mixtree.data.synthetic import synthetic
+    >>> from mixtree.policies.fixed import uniform
+    >>> from mixtree.trainers.reference import ReferenceTrainer
+    >>> result = run(uniform(3, budget=40), ReferenceTrainer(synthetic(rows=50).sources))
+    >>> result.mixture.round(2), result.spent
+    (array([0.33, 0.33, 0.33]), {'train': 40})
     """
 
     study: str
@@ -369,7 +378,17 @@ def _run(loop: Loop[Any], began: float, *, raised: bool) -> str:
 
 
 def load_study(place: Storage, study: str, trainer: Trainer[State] | None = None) -> Result[Any]:
-    """The result of a stored study; its ``state`` is the trainer's, or plain arrays without a trainer."""
+    """The result of a stored study.
+
+    Parameters
+    ----------
+    place
+        Where it is stored.
+    study
+        Its name there.
+    trainer
+        Makes its own state of the stored arrays; without one ``state`` is those arrays.
+    """
     record, nodes = place.load(study), place.nodes(study)
     tree = stored_tree(nodes)
     if record.best is None or record.best not in tree:
@@ -427,7 +446,14 @@ def opened(
 ) -> Iterator[Storage]:
     """The storage itself, the one behind a file name or URL, or scratch.
 
-    ``kept`` where its rows are read later; ``exists`` where a file that is not there is an error.
+    Parameters
+    ----------
+    storage
+        None for scratch.
+    kept
+        Whether its rows are read later.
+    exists
+        Whether a file that is not there is an error.
     """
     if isinstance(storage, str | FilePath):
         # SQLAlchemy takes longer to load than a small study.

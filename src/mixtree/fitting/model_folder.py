@@ -132,7 +132,25 @@ def has_model(folder: FilePath) -> bool:
 
 
 def load_model(folder: str | FilePath) -> SavedModel:
-    """Read a model folder back; nothing in it is executed or unpickled."""
+    """Read a model folder back; nothing in it is executed or unpickled.
+
+    Parameters
+    ----------
+    folder
+        What ``mixtree fit --out`` wrote.
+
+    Returns
+    -------
+    SavedModel
+        It predicts, and knows mixture, metric and verdict.
+
+    Examples
+    --------
+    >>> load_model("nowhere")
+    Traceback (most recent call last):
+        ...
+    mixtree.errors.InputError: nowhere is no model folder: it has no model.json; make one with mixtree fit
+    """
     if not isinstance(folder, str | FilePath):
         raise InputError(f"a model folder is given by its name; got {folder!r}")
     folder = FilePath(folder)
