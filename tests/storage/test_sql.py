@@ -547,8 +547,18 @@ def test_a_study_held_by_another_process_until_it_dies(storage: SqlStorage, file
 
 def test_a_lock_that_cannot_be_made(storage: SqlStorage, file: Path) -> None:
     (file.parent / "studies.db.1.lock").mkdir()
-    with pytest.raises(StorageError, match=r"cannot lock study 'mine': .*studies.db.1.lock: Is a directory"):
+    with pytest.raises(StorageError, match=r"cannot lock study 'mine': .*studies.db.1.lock: unable to open"):
         storage.lock("mine").__enter__()
+
+
+def test_a_refused_second_holder_does_not_end_the_first_one_s_lock(storage: SqlStorage, file: Path) -> None:
+    with storage.lock("mine"):
+        with pytest.raises(StudyLocked):
+            storage.lock("mine").__enter__()
+        other = subprocess.run(
+            [sys.executable, "-c", LOCK, str(file)], input="", capture_output=True, text=True
+        )
+        assert "StudyLocked" in other.stderr
 
 
 MAKE = """

@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from mixtree.bounds import default_rho
+from mixtree.data.allocation import Allocation, given
 from mixtree.engine.study import stored_tree
 from mixtree.errors import InputError
 from mixtree.estimate.merged import in_cells
-from mixtree.policies.auto import TARGET_PHASES
 from mixtree.policies.merging import LOOKS, RANKED
 from mixtree.theory import near_optimality
 from mixtree.tree import Node, Path
@@ -219,7 +219,7 @@ def certificate_of(storage: Storage, record: StudyRecord) -> Certificate | None:
         return None
     objective = record.config.get("objective")
     best = record.best if record.best in tree else None
-    sources = len(next(iter(tree.values())).mixture)
+    sources = len(given(record.config.get("sources", ()))) or len(next(iter(tree.values())).mixture)
     if merged := in_cells(list(tree.values()), LOOKS):
         return _of_looks(record, merged)
     if record.config.get("search", {}).get("search") != "tree":
@@ -265,7 +265,8 @@ def _without_cells(tree: Mapping[Path, Node], best: Path | None, *, sources: int
     finite = {path: node for path, node in tree.items() if not node.diverged}
     returned = _returned(tree, finite, best)
     # The target's own rows, which a policy may train on last, are no mixture of the sources.
-    mixtures = len({node.mixture.tobytes() for node in finite.values() if node.phase not in TARGET_PHASES})
+    own = (node for node in finite.values() if not Allocation.of(node.mixture, sources).own)
+    mixtures = len({node.mixture.tobytes() for node in own})
     if not tree:
         return _silent("No certificate: nothing was tried yet.", None)
     if not finite:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 
+from mixtree.data.allocation import Allocation
 from mixtree.partition import bisect, simplex_root
 from mixtree.simplex import Mixture
 from mixtree.trainer import Evaluation
@@ -62,8 +63,9 @@ class Branches:
             if weight > 0.0:
                 paths += tail
                 weights += [weight / len(tail)] * len(tail)
-        padded = np.concatenate([mixture, np.zeros(self.width - len(mixture))])
-        return Trial(path, padded, 0, phase=LOOK, merged=Merge(tuple(paths), tuple(weights)))
+        if len(mixture) < self.width:  # of the sources alone, and the trainer has folds behind them
+            mixture = Allocation(mixture, (0.0,) * (self.width - len(mixture))).mixture
+        return Trial(path, mixture, 0, phase=LOOK, merged=Merge(tuple(paths), tuple(weights)))
 
 
 def grow(
