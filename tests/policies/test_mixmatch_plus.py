@@ -16,7 +16,7 @@ from mixtree.engine.study import run
 from mixtree.errors import InputError
 from mixtree.policies.merging import BRANCH, LOOK, rank_correlation
 from mixtree.policies.mixmatch_plus import MixmatchPlus
-from mixtree.policies.registry import known_algorithms, make_search, options_of
+from mixtree.policies.registry import kinds_of, known_algorithms, make_search
 from mixtree.policies.setting import PlusOptions, Setting
 from mixtree.testing import check_search
 from mixtree.trainer import Evaluation
@@ -202,7 +202,7 @@ def test_many_sources_share_weights_by_their_branches() -> None:
 def test_it_is_an_algorithm_like_others() -> None:
     assert isinstance(make_search("mixmatch+", setting()), MixmatchPlus)
     assert "mixmatch+" in known_algorithms(("a",))
-    assert not options_of("mixmatch+")
+    assert not kinds_of("mixmatch+")
     with pytest.raises(InputError, match="mixmatch-ch knows them"):
         make_search("mixmatch+", Setting(("a", "b"), np.array([1, 1]), 100, 10, minimum=(0.1, 0.1)))
 
