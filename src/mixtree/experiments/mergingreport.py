@@ -38,6 +38,14 @@ Africa, department 118514) stands in `mixtree.experiments.merging` since before 
 be looked at once, and was: the table below. Written down before it: a better mean rank than every published
 variant, and surely worse than `mixmatch-bisect+commit` on at most one task.
 
+**What came of it.** On the fresh targets `mixmatch+` has a better mean rank than all six published
+variants, is surely better than `mixmatch-bisect+commit` on six tasks of seven and surely worse on none. A
+trunk with the published search below it, which was no candidate, does as well or better there, and
+`auto`, which tries step sizes too, is better than both; plain `uniform+decay` is close. Going on from
+merged models is the part that counts most, then the trunk; a race alone, averaged branches alone and loss
+equations add nothing that shows. On the fresh allstate and flights the race's order is hardly that of
+merged losses: there the search says so.
+
 `mixmatch-bisect` spends all on the search; `+commit` half, the other half at a tenth of the step size;
 *trunk + published search*: .3 trunk, .3 a real tree below it, the rest a commit with a decayed end. *trunk
 + merged scoring* goes on from the trunk on the mixture of the smallest merged loss; the next rows add one
