@@ -181,7 +181,7 @@ class MixmatchPlus(Measured):
     ) -> Generator[list[Trial], list[Node], tuple[Start, Mixture]]:
         """Train the candidates really; the simplest within one standard error of the best."""
         steps = int(self.options.arm * self.budget)
-        if not steps:
+        if not steps or len(candidates) == 1:
             seen = [each for each in candidates if each.look is not None and not each.look.diverged]
             if not seen:
                 return start, self._uniform

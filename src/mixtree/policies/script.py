@@ -43,6 +43,10 @@ class Scripted(LedgerSearch, ABC):
         """Whose model may a later trial continue, or which may be returned?"""
         return set(paths) - self._useless
 
+    def may_return(self, node: Node) -> bool:
+        """Whether ``best`` may return the node: nobody has kept the model of a look."""
+        return not node.look
+
     @property
     def left(self) -> int:
         """Steps that nobody has asked for yet."""
@@ -80,10 +84,7 @@ class Scripted(LedgerSearch, ABC):
         finite = [
             node
             for node in self.tree.values()
-            if not node.diverged
-            and not node.look
-            and node.path not in self._useless
-            and self.may_return(node)
+            if not node.diverged and node.path not in self._useless and self.may_return(node)
         ]
         if not finite:
             if self.tree:
