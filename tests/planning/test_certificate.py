@@ -9,7 +9,9 @@ from mixtree.bounds import default_rho
 from mixtree.data.synthetic import synthetic
 from mixtree.engine.study import run, stored_tree
 from mixtree.errors import InputError
-from mixtree.fitting.pipeline import fit, make_options, prepare
+from mixtree.fitting.options import make_options
+from mixtree.fitting.pipeline import fit
+from mixtree.fitting.prepare import prepare
 from mixtree.partition import bisect, simplex_root
 from mixtree.planning.certificate import certificate, certificate_of
 from mixtree.trainer import Evaluation, Job

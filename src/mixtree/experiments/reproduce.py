@@ -24,7 +24,7 @@ from mixtree.estimate.covariates import mmd_mixture
 from mixtree.experiments.comparison import Rules, Run
 from mixtree.experiments.parallel import Crew, quietly
 from mixtree.experiments.specs import Experiment, SettingName
-from mixtree.fitting.pipeline import MetricObjective
+from mixtree.fitting.prepare import MetricObjective
 from mixtree.policies.fixed import fixed
 from mixtree.policies.registry import make_search, training_sources
 from mixtree.search import SearchBase

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mixtree._native.threads import one_thread
-from mixtree.data.labelscale import LabelScale
 from mixtree.engine.study import Result
 from mixtree.errors import StorageError, StudyInterrupted
 from mixtree.estimate.hull import HullTest
@@ -57,21 +56,17 @@ def judged(
     prepared: Fitted,
     result: Result[Any],
     *,
-    metric: Metric | None = None,
-    scale: LabelScale | None = None,
     storage: Storage | None = None,
     listeners: Sequence[Listener] = (),
     limit: TimeLimit | None = None,
-    warnings: Sequence[str] = (),
 ) -> Result[Any]:
     """The result with its verdict, which is also written to the study's storage.
 
-    Models that do not fit into the time ``limit`` are not trained. ``warnings`` are what is known of the rows
-    beforehand, and belongs into the verdict too.
+    Models that do not fit into the time ``limit`` are not trained.
     """
     try:
-        verdict = judge(prepared, result, metric=metric, scale=scale, listeners=listeners, limit=limit)
-        verdict = replace(verdict, warnings=(*warnings, *prepared.warnings, *verdict.warnings))
+        verdict = judge(prepared, result, listeners=listeners, limit=limit)
+        verdict = replace(verdict, warnings=(*prepared.warnings, *verdict.warnings))
     except StudyInterrupted as error:
         where = None if storage is None else storage.where
         how = f": go on with it ({shlex.join(['mixtree', 'resume', where, result.study])})" if where else ""
@@ -89,17 +84,15 @@ def judge(
     result: Result[Any],
     *,
     metric: Metric | None = None,
-    scale: LabelScale | None = None,
     listeners: Sequence[Listener] = (),
     limit: TimeLimit | None = None,
 ) -> Verdict:
     """The verdict on a finished fit. References, nested folds and attribution train; nothing else does.
 
-    ``scale`` brings a regression's labels back to their own units, in which ``metric`` (the fit's own unless
-    told) then scores.
+    ``metric`` is the fit's own unless told.
     """
-    case = Case(prepared, result, metric or prepared.metric, scale or LabelScale())
-    extra = Extra(prepared, case.budget, case.scale, listeners, limit)
+    case = Case(prepared, result, metric or prepared.metric)
+    extra = Extra(prepared, case.budget, listeners, limit)
     scored, models = scored_by_rows(case, extra), _models(case)
     notes, against, uncompared = list(scored.notes), dict[str, Difference](), ""
     if scored.mine is not None:

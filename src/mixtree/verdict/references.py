@@ -125,12 +125,16 @@ class Extra:
     prepared: Fitted
     budget: int
     """The steps that the study itself took: a comparison is fair at the same budget only."""
-    scale: LabelScale
     listeners: Sequence[Listener] = ()
     limit: TimeLimit | None = None
     spent: dict[str, int] = field(default_factory=dict)
     slowed: dict[str, float] = field(default_factory=dict)
     """Algorithms that diverged, and × what step size they were then trained."""
+
+    @property
+    def scale(self) -> LabelScale:
+        """What brings labels and predictions back to their own units."""
+        return self.prepared.scale
 
     def left(self, budgets: float = 1.0) -> float | None:
         """Seconds of the time limit; raises if they are too few to train as the study did, so many times."""

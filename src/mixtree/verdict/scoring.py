@@ -45,7 +45,6 @@ class Case:
     prepared: Fitted
     result: Result[Any]
     metric: Metric
-    scale: LabelScale
     clean: dict[Path, Node] = field(init=False)
     """Nodes that were trained on the sources alone."""
     clean_predictions: dict[Path, NDArray[Any]] = field(init=False)
@@ -88,6 +87,11 @@ class Case:
                 if not classes or len(np.unique(y[part])) > 1
             ]
         return float(np.mean(gains)) if gains else None
+
+    @property
+    def scale(self) -> LabelScale:
+        """What brings labels and predictions back to their own units."""
+        return self.prepared.scale
 
     @property
     def chosen_from(self) -> dict[Path, Path]:
