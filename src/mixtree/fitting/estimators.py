@@ -56,7 +56,7 @@ _OWN: dict[str, Any] = {
 def _signature() -> Signature:
     """The parameters of the estimators: the options of a fit, and some of their own."""
     where, only = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
-    first = [Parameter("self", where), Parameter("estimator", where, default="mlp")]
+    first = [Parameter("self", where), Parameter("estimator", where, default=None)]
     # scikit-learn wants defaults that nobody can change.
     options = {
         name: None if each.default == {} else each.default
@@ -82,7 +82,7 @@ ONLY = "all"
 class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     """What the classifier and the regressor share."""
 
-    def __init__(self, estimator: Any = "mlp", **options: Any) -> None:
+    def __init__(self, estimator: Any = None, **options: Any) -> None:
         given = _SIGNATURE.bind(self, estimator, **options)
         given.apply_defaults()
         for name, value in given.arguments.items():
@@ -143,7 +143,8 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         given |= {"model": self.estimator, "seed": seed, "class_weight": self._class_weights()}
         options = make_options(**given)
         sources, _, doubts = independent(sources, None)
-        prepared = prepare(sources, options, labels=self._class_names(), doubts=doubts)
+        layout = self._scaler.layout if isinstance(self._scaler, Preprocessor) else None
+        prepared = prepare(sources, options, labels=self._class_names(), doubts=doubts, layout=layout)
         baselines: Any = self.baselines
         if isinstance(baselines, str):
             raise InputError(f"baselines is a tuple of names; got the text {baselines!r}")

@@ -25,7 +25,7 @@ from mixtree.data.preprocessing import FILE, Preprocessor
 from mixtree.data.sources import TARGET, Sources
 from mixtree.errors import InputError, MissingExtraError, StorageError
 from mixtree.places import in_markdown, said
-from mixtree.trainers.registry import ModelOptions, make_trainer
+from mixtree.trainers.registry import ModelOptions, make_reader
 from mixtree.verdict.sentences import difference_heading, table_row, three_lines
 
 FORMAT = 1
@@ -159,7 +159,7 @@ def load_model(folder: str | FilePath) -> SavedModel:
             sparse=preprocessor.sparse,
         )
         options = ModelOptions(lr=model["lr"], batch_size=model["batch_size"])
-        trainer = make_trainer(model["name"], sources, options)
+        trainer = make_reader(model["name"], sources, options)
         state = trainer.load(arrays)
     except MissingExtraError:
         raise

@@ -15,11 +15,15 @@ from mixtree.data.leakage import independent
 from mixtree.data.sources import Rows, Sources, columns_of
 from mixtree.engine.study import Result, load_study, opened, run, seconds_left
 from mixtree.events import Listener
+from mixtree.fitting.frames import FramePredictor, are_frames, encoded
 from mixtree.fitting.options import make_options
-from mixtree.fitting.prepare import Prepared, as_rows, as_sources, prepare
+from mixtree.fitting.portfolio import PortfolioTrainer
+from mixtree.fitting.portfolio_verdict import Case, judged_portfolio
+from mixtree.fitting.prepare import Prepared, as_rows, as_sources, model_of, prepare
 from mixtree.metrics import class_names
 from mixtree.storage.base import Storage
 from mixtree.trainer import Trainer
+from mixtree.trainers.portfolio import AUTO
 from mixtree.trainers.registry import Predictor
 from mixtree.verdict import Verdict
 from mixtree.verdict.judge import judged
@@ -88,8 +92,14 @@ def run_prepared(
             data=prepared.given,
             **how,
         )
-        limit = TimeLimit.after(result, began, left)
-        result = judged(prepared, result, storage=place, listeners=listeners, limit=limit)
+        trainer = prepared.trainer
+        if isinstance(trainer, PortfolioTrainer):
+            case = Case(trainer, result.state, prepared.judges, prepared.role, prepared.metric)
+            how = {"reference": prepared.reference, "seed": prepared.seed, "warnings": prepared.warnings}
+            result = judged_portfolio(case, result, storage=place, **how)
+        else:
+            limit = TimeLimit.after(result, began, left)
+            result = judged(prepared, result, storage=place, listeners=listeners, limit=limit)
     if prepared.trainer.predict is None:
         return result
     model = Predictor(
@@ -138,7 +148,9 @@ def fit(
     many classes there are, 0 for a regression). Labels of a regression are brought to size 1, predictions
     back to their units; what a search minimises is in the former. Features are taken as they are: bring them
     to about size 1, or use MixtureClassifier and MixtureRegressor, which do it. Columns of DataFrames are
-    matched by name. The sources' rows may have weights, (x, y, weight); those of the target count alike.
+    matched by name. Without a ``model``, or with ``"auto"``, DataFrames are read as tables are, with text,
+    dates and missing values, and a portfolio of several families is fitted (``effort``). The sources' rows may
+    have weights, (x, y, weight); those of the target count alike.
     ``result.predict(x)`` predicts further rows.
 
     >>> from mixtree.data.synthetic import synthetic
@@ -149,11 +161,16 @@ def fit(
     ['name', 'difference', 'low', 'high', 'p']
     """
     started = time.monotonic()
+    chosen, frames = make_options(**options), None
+    if model_of(chosen, table=True) == AUTO and are_frames(sources, val):
+        frames = encoded(sources, val, test)  # type: ignore[arg-type]
+        sources, val, test = frames.sources, frames.validation, frames.test
     data = as_sources(sources, val, classes=classes)
     columns = columns_of(val, *(() if isinstance(sources, Sources) else sources.values()))
     data, judges, doubts = independent(data, None if test is None else as_rows(test, data, columns))
-    prepared = prepare(data, make_options(**options), test=judges, doubts=doubts)
-    return run_prepared(
+    layout = None if frames is None else frames.preprocessor.layout
+    prepared = prepare(data, chosen, test=judges, doubts=doubts, layout=layout)
+    result = run_prepared(
         prepared,
         storage=storage,
         study=study,
@@ -163,6 +180,9 @@ def fit(
         started=started,
         listeners=listeners,
         columns=columns,
+    )
+    return (
+        result if frames is None else replace(result, model=FramePredictor(frames.preprocessor, result.model))
     )
 
 

@@ -11,26 +11,28 @@ did worse on the tables on which the rule was designed (docs/tables.md).
 
 from __future__ import annotations
 
-import logging
-import time
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mixtree.data.sources import Rows, Sources
+from mixtree.data.plain import read
+from mixtree.data.sources import Sources
 from mixtree.data.sparse import is_sparse
 from mixtree.data.typed import Layout
-from mixtree.errors import DataError, InputError
+from mixtree.errors import DataError, InputError, SearchError
 from mixtree.estimate.target import about_target
 from mixtree.estimate.uncertainty import listed
 from mixtree.metrics import Metric, mean_and_error, row_losses
+from mixtree.search import SearchBase, as_node
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Mixture, uniform_mixture
 from mixtree.stats.selection import label_folds
+from mixtree.trainer import Evaluation, Job, TrainerBase
 from mixtree.trainers.families import (
     ABSOLUTE,
     FAMILIES,
@@ -42,8 +44,8 @@ from mixtree.trainers.families import (
     has_catboost,
 )
 from mixtree.trainers.portfolio import Member, Portfolio, Units
-
-_log = logging.getLogger(__name__)
+from mixtree.trainers.rows import as_bytes, from_bytes
+from mixtree.tree import Node, Trial
 
 Array = NDArray[np.float64]
 Effort = Literal["quick", "normal", "thorough"]
@@ -56,6 +58,8 @@ _OWN_ROWS = 50.0  # of the target, at which a member of them alone counts half o
 _SURELY = 2.0  # standard errors by which another mixture must be better than the pooled one
 _RARELY, _MOST_PAIRED = 0.05, 3_000
 """Chance of two rows to agree below which agreeing says something; rows that are compared two by two."""
+_RACED, _ALIKE = 100, 0.02
+"""LightGBM's trees in the race of mixtures; weights nearer than this are the same mixture."""
 _SKEWED = 1.0  # labels of a larger skewness may be learnt as logarithms
 
 
@@ -132,60 +136,25 @@ class Crossed:
     predictions: Array
     score: float
     rows_read: int
+    chosen: bool = False
+    """Of the member that learns logarithms: that others are to learn them too."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Joined:
-    """A fitted portfolio and how it came to be.
+class Progress:
+    """A portfolio on its way: the members so far, cross-fitted."""
 
-    Parameters
-    ----------
-    portfolio
-        What predicts.
-    members
-        All that were fitted, those of weight 0 too.
-    weights
-        By the names of the members.
-    mixture
-        Of the sources.
-    predictions
-        Of the target's rows: what a portfolio predicts that neither fitted nor weighed its members on them.
-    pooled
-        What LightGBM on all sources' rows predicts for them.
-    folds
-        Of the target's rows.
-    notes
-        What was decided, in words.
-    seconds
-        CPU time of all of it.
-    fitter
-        Fits further members on the same rows.
-    """
-
-    portfolio: Portfolio
-    members: tuple[Crossed, ...]
-    weights: dict[str, float]
-    mixture: Mixture
-    predictions: Array
-    pooled: Crossed
-    folds: NDArray[np.intp]
-    notes: tuple[str, ...]
-    seconds: float
-    fitter: Fitter = field(repr=False)
+    members: tuple[Crossed, ...] = ()
+    trees: int = 0
+    """Of LightGBM's members; 0 while they are not chosen."""
+    notes: tuple[str, ...] = ()
+    """What was decided, in words."""
+    diverged = False
 
     @property
-    def rows_read(self) -> dict[str, int]:
-        """By member: rows × fits."""
-        return {each.recipe.name: each.rows_read for each in self.members}
-
-    @property
-    def strongest(self) -> str:
-        """The family whose members have most weight together."""
-        totals: dict[str, float] = {}
-        for each in self.members:
-            family = each.recipe.family
-            totals[family] = totals.get(family, 0.0) + self.weights[each.recipe.name]
-        return max(totals, key=lambda name: totals[name])
+    def log(self) -> bool:
+        """Whether members learn the logarithms of labels: if LightGBM does better by them."""
+        return any(each.recipe == _LOG and each.chosen for each in self.members)
 
 
 class Fitter:
@@ -238,10 +207,17 @@ class Fitter:
         self.grouped = own - len(first)
         self.weight = np.concatenate([part.weights for part in sources.rows])
         self.units = {False: Units(), True: Units()}
+        self.shape = (own, sources.classes) if sources.classes else (own,)
         if not sources.classes:
             self.units[False] = Units.of(self.y[: self.count], log=False)
             if can_log(self.y):
                 self.units[True] = Units.of(self.y[: self.count], log=True)
+
+    def tables(self, x: Any) -> tuple[Table, Table]:
+        """Rows of the target as members take them: without, and with the source as a column."""
+        plain = Table.of(x, self.layout)
+        count = len(self.sources)
+        return plain, plain.with_source(np.full(len(plain), count), count)
 
     def weigh(self, mixture: Mixture) -> None:
         """Weight every source's rows by this mixture, so that their mean weight is 1."""
@@ -327,14 +303,8 @@ class Fitter:
         read = crossed.rows_read + self.count * recipe.sources + len(own)
         return replace(crossed, member=self.member(recipe, own), rows_read=read)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of predictions of the target's rows."""
-        own, classes = len(self.sources.validation), self.sources.classes
-        return (own, classes) if classes else (own,)
-
     def choose_trees(self, recipe: Recipe) -> tuple[Crossed, str]:
-        """Cross-fit this member of LightGBM, and choose by it how many trees all of them have; why, in words."""
+        """Cross-fit this member, and choose by it how many trees LightGBM has; why, in words."""
         own, y = np.arange(len(self.sources.validation)), self.sources.validation.y
         self.task = replace(self.task, trees=self.tried[-1])
         stages = np.empty((len(self.tried), *self.shape))
@@ -475,182 +445,295 @@ def join_weights(z: Array, prior: Array, rows: int) -> Array:
     return np.asarray(weights / weights.sum())
 
 
-def fit_portfolio(
-    sources: Sources,
-    *,
-    layout: Layout,
-    metric: Metric,
-    seed: int = 0,
-    effort: Effort = "normal",
-    time_limit: float | None = None,
-    network: TrainNetwork | None = None,
-    families: Sequence[str] | None = None,
-) -> Joined:
-    """The portfolio of these sources for the target of the validation rows.
+class PortfolioTrainer(TrainerBase[Progress]):
+    """Adds a member at every step: cross-fits it, and fits it on all rows if it gets any weight.
 
     Parameters
     ----------
     sources
-        Labels in their own units.
-    layout
-        Where the columns of the table are among the features.
-    metric
-        What members are chosen by.
-    seed
-        Of folds and models.
-    effort
-        How many members, folds and trees.
-    time_limit
-        Seconds; members that would take longer are left out, the first one never.
-    network
-        Trains the network; without it there is none.
-    families
-        Only members of these, and the pooled LightGBM that all are compared with.
+        Labels in their own units; the validation rows are the target's.
+    fitter
+        Fits members on these rows.
+    recipes
+        The members, in their order.
     """
-    if effort not in EFFORTS:
-        raise InputError(f"effort is one of {', '.join(EFFORTS)}; got {effort!r}")
-    began, until = time.process_time(), None if time_limit is None else time.monotonic() + time_limit
-    fitter = Fitter(sources, layout, metric, seed=seed, effort=effort, network=network)
-    notes: list[str] = []
-    if fitter.grouped:
-        notes.append(
-            f"{fitter.grouped:,} of the {len(sources.validation):,} target rows are near twins of others (of the "
-            "same person, say): twins are in the same fold"
+
+    def __init__(self, sources: Sources, fitter: Fitter, recipes: Sequence[Recipe]) -> None:
+        self.sources, self.fitter, self.recipes = sources, fitter, tuple(recipes)
+
+    def init(self, seed: int) -> Progress:
+        """A portfolio without members."""
+        return Progress()
+
+    def train(self, jobs: Sequence[Job[Progress]]) -> list[Progress]:
+        return [self._with_next(job.state, job.mixture) for job in jobs]
+
+    def _with_next(self, state: Progress, mixture: Mixture) -> Progress:
+        fitter, recipe = self.fitter, self.recipes[len(state.members)]
+        fitter.weigh(mixture)
+        notes, trees = list(state.notes), state.trees
+        if not trees:
+            if fitter.grouped:
+                of = f"{fitter.grouped:,} of the {len(self.sources.validation):,} target rows"
+                notes.append(
+                    f"{of} are near twins of others (of one person, say): twins are in the same fold"
+                )
+            found, words = fitter.choose_trees(recipe)
+            trees = fitter.task.trees
+            notes.append(words)
+        else:
+            fitter.task = replace(fitter.task, trees=trees)
+            own_log = recipe == _LOG or (state.log and recipe not in (_SOURCE, POOLED))
+            found = fitter.cross_fit(replace(recipe, log=own_log))
+            found = replace(found, recipe=recipe)
+        if recipe == _LOG:
+            found, words = self._chosen_scale(state, found)
+            notes.append(words)
+        members = (*state.members, found)
+        if found.member is None and self.weights(members)[recipe.name] > 0.0:
+            log = replace(recipe, log=recipe == _LOG or (state.log and recipe not in (_SOURCE, POOLED)))
+            done = fitter.finished(replace(found, recipe=log))
+            members = (*state.members, replace(done, recipe=recipe))
+        weights = self.weights(members)
+        kept = tuple(
+            each if weights[each.recipe.name] > 0.0 else replace(each, member=None) for each in members
         )
-    first, words = fitter.choose_trees(_SOURCE)
-    notes.append(words)
-    pooled, mixture, chosen = _mixture(fitter, effort, notes)
-    members = _fitted(fitter, first, chosen, effort, until, families, notes)
-    y = sources.validation.y
-    own = np.array([not each.recipe.sources for each in members])
-    prior = np.where(own, len(y) / (len(y) + _OWN_ROWS), 1.0)
+        return Progress(kept, trees, tuple(notes))
 
-    def weights_on(rows: NDArray[Any]) -> Array:
-        parts = [each.predictions[rows] for each in members]
-        return join_weights(deficits(metric, y[rows], parts, sources.classes), prior, len(rows))
-
-    everything = np.arange(len(y))
-    weights = weights_on(everything)
-    stack = np.stack([each.predictions for each in members])
-    crossed = np.empty_like(stack[0])
-    for fold in range(int(fitter.folds.max()) + 1):
-        out = everything[fitter.folds == fold]
-        crossed[out] = np.tensordot(
-            _weights_without(weights_on, fitter.folds, fold, weights), stack[:, out], 1
+    def _chosen_scale(self, state: Progress, logs: Crossed) -> tuple[Crossed, str]:
+        plain = next(each for each in state.members if each.recipe == _SOURCE)
+        y, parts = self.sources.validation.y, [plain.predictions, logs.predictions]
+        z = deficits(self.fitter.metric, y, parts, 0)
+        better = bool(z[1] == 0.0)
+        scale, other = ("logarithms", "they are") if better else ("they are", "logarithms")
+        return replace(logs, chosen=better), (
+            f"labels are positive and skewed: learnt as {scale}, since LightGBM is {z.max():.1f} standard "
+            f"errors worse with them as {other}"
         )
-    pairs = list(zip(members, weights.tolist(), strict=True))
-    members = [fitter.finished(each) if weight else each for each, weight in pairs]
-    used = [
-        (each.member, weight)
-        for each, (_, weight) in zip(members, pairs, strict=True)
-        if each.member and weight
-    ]
-    portfolio = Portfolio(
-        tuple(member for member, _ in used),
-        tuple(weight for _, weight in used),
-        layout,
-        len(sources),
-        sources.classes,
-    )
-    names = [each.recipe.name for each in members]
-    by_name = dict(zip(names, weights.tolist(), strict=True))
-    shown = ", ".join(f"{name} {by_name[name]:.2f}" for name in sorted(names, key=lambda n: -by_name[n]))
-    notes.append(f"members joined by how surely each is behind the best on {len(y):,} target rows: {shown}")
-    return Joined(
-        portfolio,
-        tuple(members),
-        by_name,
-        mixture,
-        crossed,
-        pooled,
-        fitter.folds,
-        tuple(notes),
-        time.process_time() - began,
-        fitter,
-    )
+
+    def weights(self, members: Sequence[Crossed], rows: NDArray[Any] | None = None) -> dict[str, float]:
+        """The weights of these members, by what they predict for these of the target's rows, or for all."""
+        y = self.sources.validation.y
+        rows = np.arange(len(y)) if rows is None else rows
+        z = deficits(
+            self.fitter.metric, y[rows], [each.predictions[rows] for each in members], self.sources.classes
+        )
+        own = np.array([not each.recipe.sources for each in members])
+        prior = np.where(own, len(rows) / (len(rows) + _OWN_ROWS), 1.0)
+        last = len(members) - 1  # the last one is fitted if it gets weight, others that were not have none
+        prior *= [each.member is not None or place == last for place, each in enumerate(members)]
+        found = join_weights(z, prior, len(rows))
+        return {each.recipe.name: float(weight) for each, weight in zip(members, found, strict=True)}
+
+    def crossed(self, members: Sequence[Crossed]) -> Array:
+        """What portfolios that neither fitted nor weighed their members on a row predict for it."""
+        stack = np.stack([each.predictions for each in members])
+        found, folds = np.empty_like(stack[0]), self.fitter.folds
+        for fold in range(int(folds.max()) + 1):
+            try:
+                weights = list(self.weights(members, np.flatnonzero(folds != fold)).values())
+            except DataError:  # a part of few rows may lack a class
+                weights = [1.0 / len(members)] * len(members)
+            found[folds == fold] = np.tensordot(weights, stack[:, folds == fold], 1)
+        return np.asarray(found)
+
+    def evaluate(self, states: Sequence[Progress]) -> list[Evaluation]:
+        evaluations = []
+        for state in states:
+            found = self.crossed(state.members)
+            losses = row_losses(self.sources.validation.y, found, self.sources.classes)
+            value, error = mean_and_error(losses)
+            evaluations.append(Evaluation(float(value), float(error), found))
+        return evaluations
+
+    def words(self, state: Progress) -> tuple[str, ...]:
+        """All that was decided, the weights last."""
+        weights = self.weights(state.members)
+        shown = ", ".join(
+            f"{name} {weights[name]:.2f}" for name in sorted(weights, key=lambda n: -weights[n])
+        )
+        rows = f"{len(self.sources.validation):,} target rows"
+        joined = f"members joined by how surely each is behind the best on {rows}: {shown}"
+        return (*state.notes, joined)
+
+    def portfolio(self, state: Progress) -> Portfolio:
+        """The members that have weight."""
+        weights = self.weights(state.members)
+        used = [(each.member, weights[each.recipe.name]) for each in state.members]
+        kept = [(member, weight) for member, weight in used if member is not None and weight > 0.0]
+        total = sum(weight for _, weight in kept)
+        return Portfolio(
+            tuple(member for member, _ in kept),
+            tuple(weight / total for _, weight in kept),
+            self.fitter.layout,
+            len(self.sources),
+            self.sources.classes,
+        )
+
+    def predict(self, state: Progress, x: Any) -> Array:
+        """Class probabilities (n, classes), or numbers (n,)."""
+        return self.portfolio(state).predict(x)
+
+    def save(self, state: Progress) -> dict[str, NDArray[Any]]:
+        members = [
+            {
+                "name": each.recipe.name,
+                "score": _plain(each.score),
+                "rows": each.rows_read,
+                "log": each.chosen,
+            }
+            for each in state.members
+        ]
+        about = {"members": members, "trees": state.trees, "notes": list(state.notes)}
+        crossed = {f"crossed/{each.recipe.name}": each.predictions for each in state.members}
+        return {
+            **self.portfolio(state).arrays(),
+            **crossed,
+            "progress": from_bytes(json.dumps(about).encode()),
+        }
+
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> Progress:
+        about = read(as_bytes(arrays["progress"]).decode(), _PROGRESS)
+        fitted = {
+            each.name: each for each in Portfolio.from_arrays(arrays, self.sources.validation.x).members
+        }
+        recipes = {each.name: each for each in self.recipes}
+        members = tuple(
+            Crossed(
+                recipes[each["name"]],
+                fitted.get(each["name"]),
+                arrays[f"crossed/{each['name']}"],
+                np.nan if each["score"] is None else each["score"],
+                each["rows"],
+                each["log"],
+            )
+            for each in about["members"]
+        )
+        return Progress(members, about["trees"], tuple(about["notes"]))
+
+    def describe(self) -> dict[str, Any]:
+        return {"members": [each.name for each in self.recipes], "folds": int(self.fitter.folds.max()) + 1}
 
 
-def _weights_without(weights_on: Any, folds: NDArray[Any], fold: int, fallback: Array) -> Array:
-    """The weights that the other folds give; equal ones where they cannot be scored."""
-    try:
-        return np.asarray(weights_on(np.flatnonzero(folds != fold)))
-    except DataError:  # a part of few rows may lack a class
-        return np.full(len(fallback), 1.0 / len(fallback))
+_PROGRESS = {
+    "members": [{"name": str, "score": (None, float), "rows": int, "log": bool}],
+    "trees": int,
+    "notes": [str],
+}
 
 
-def _mixture(fitter: Fitter, effort: Effort, notes: list[str]) -> tuple[Crossed, Mixture, Crossed]:
-    """LightGBM of all rows alike, the mixture that weights the rows of all members, and LightGBM with it."""
+def _plain(value: float) -> float | None:
+    return float(value) if isfinite(value) else None
+
+
+class PortfolioSearch(SearchBase):
+    """Asks for one member after the other, each a step; returns the portfolio of all that were fitted.
+
+    Parameters
+    ----------
+    fitter
+        Tells which mixture weights the sources' rows, before the first member.
+    recipes
+        The members.
+    race
+        Whether other mixtures than the pooled one are tried.
+    """
+
+    rule = "joined"
+    on_target = True
+
+    def __init__(self, fitter: Fitter, recipes: Sequence[Recipe], *, race: bool) -> None:
+        self.fitter, self.recipes, self.race = fitter, tuple(recipes), race
+        self.budget, self.spent = len(self.recipes), 0
+        self.nodes: list[Node] = []
+        self.notes: list[str] = []
+        self._mixture: Mixture | None = None
+        self._waiting: Trial | None = None
+
+    def ask(self) -> list[Trial]:
+        if self._waiting is not None:
+            raise SearchError("tell the outcome of the last round before asking for another one")
+        if len(self.nodes) == len(self.recipes):
+            return []
+        if self._mixture is None:
+            self._mixture, words = choose_mixture(self.fitter, race=self.race)
+            self.notes += words
+        place = len(self.nodes)
+        self._waiting = Trial((0,) * place, self._mixture, 1, phase=self.recipes[place].name)
+        self.spent += 1
+        return [self._waiting]
+
+    def tell(self, trial: Trial, evaluation: Evaluation) -> None:
+        if self._waiting is None or trial.path != self._waiting.path:
+            raise SearchError(f"nobody asked for {trial.path}")
+        self.nodes.append(as_node(trial, evaluation))
+        self._waiting = None
+
+    def best(self) -> Node:
+        if not self.nodes:
+            raise SearchError("no member was fitted yet")
+        return self.nodes[-1]
+
+    def describe(self) -> dict[str, Any]:
+        return {"members": [each.name for each in self.recipes], "race": self.race}
+
+
+def choose_mixture(fitter: Fitter, *, race: bool) -> tuple[Mixture, list[str]]:
+    """The mixture that weights the rows of all members, by LightGBM on sources' rows alone; why, in words.
+
+    Parameters
+    ----------
+    fitter
+        Fits on the rows.
+    race
+        Whether others than the pooled one are tried.
+    """
     sources = fitter.sources
-    pooled = sources.sizes / fitter.count
-    candidates: dict[str, Mixture] = {"pooled": pooled}
-    if len(sources) > 1 and effort != "quick":
-        candidates["uniform"] = uniform_mixture(len(sources))
-        _, estimate = about_target(sources, seed=fitter.seed, look_outside=False)
-        if estimate is not None:
-            candidates["estimated"] = np.asarray(estimate.alpha, dtype=np.float64)
+    pooled: Mixture = sources.sizes / fitter.count
+    if len(sources) == 1 or not race:
+        return pooled, []
+    candidates: dict[str, Mixture] = {"pooled": pooled, "uniform": uniform_mixture(len(sources))}
+    plain = sources
+    if not sources.classes:
+        units = fitter.units[False]
+        parts = tuple(replace(part, y=units.scaled(part.y)) for part in sources.rows)
+        own = replace(sources.validation, y=units.scaled(sources.validation.y))
+        plain = replace(sources, rows=parts, validation=own)
+    _, estimate = about_target(plain, seed=fitter.seed, look_outside=False)
+    if estimate is not None:
+        candidates["estimated"] = np.asarray(estimate.alpha, dtype=np.float64)
+    fitter.task = replace(fitter.task, trees=_RACED)
     tried: dict[str, Crossed] = {}
     for name, mixture in candidates.items():
-        if any(np.abs(mixture - candidates[other]).max() < 0.02 for other in tried):
-            continue
-        fitter.weigh(mixture)
-        tried[name] = fitter.cross_fit(POOLED)
-    y = sources.validation.y
+        if not any(np.abs(mixture - candidates[other]).max() < _ALIKE for other in tried):
+            fitter.weigh(mixture)
+            tried[name] = fitter.cross_fit(POOLED)
+    if len(tried) == 1:
+        return pooled, []
     best = min(tried, key=lambda name: fitter.metric.signed(tried[name].score))
-    names = list(dict.fromkeys([best, "pooled"]))
-    z = deficits(fitter.metric, y, [tried[name].predictions for name in names], sources.classes)
-    if z[-1] <= _SURELY:
-        best = "pooled"
-    fitter.weigh(candidates[best])
-    if len(tried) > 1:
-        words = (
-            "no other is surely better"
-            if best == "pooled"
-            else f"pooled is {z[-1]:.1f} standard errors behind"
-        )
-        notes.append(f"rows weighted by the {best} mixture, of {listed(list(tried))}: {words}")
-    return tried["pooled"], candidates[best], tried[best]
+    parts_of = [tried[best].predictions, tried["pooled"].predictions]
+    behind = float(deficits(fitter.metric, sources.validation.y, parts_of, sources.classes)[1])
+    words = f"pooled is {behind:.1f} standard errors behind"
+    if behind <= _SURELY:
+        best, words = "pooled", "no other is surely better"
+    return candidates[best], [f"rows weighted by the {best} mixture, of {listed(list(tried))}: {words}"]
 
 
-def _fitted(
-    fitter: Fitter,
-    first: Crossed,
-    pooled: Crossed,
-    effort: Effort,
-    until: float | None,
-    families: Sequence[str] | None,
-    notes: list[str],
-) -> list[Crossed]:
-    """All members, cross-fitted, as far as time allows; these two are already."""
-    recipes = [each for each in _MEMBERS[effort] if families is None or each.family in families]
+def recipes_for(fitter: Fitter, effort: str) -> tuple[tuple[Recipe, ...], tuple[str, ...]]:
+    """The members of this effort on these rows, and what is not among them, in words.
+
+    Parameters
+    ----------
+    fitter
+        Knows whether labels can be learnt as logarithms, and whether networks can be trained.
+    effort
+        One of ``EFFORTS``.
+    """
+    logs = (_LOG,) if fitter.units[True].log else ()
+    recipes, words = (_SOURCE, POOLED, *logs, *_MEMBERS[effort]), list[str]()
     if fitter.network is None:
-        recipes = [each for each in recipes if each.family != NETWORK.family]
-    if any(each.family == "catboost" for each in recipes) and not has_catboost():
-        recipes = [each for each in recipes if each.family != "catboost"]
-        notes.append("no CatBoost among the members: it is not installed (pip install 'mixtree[boosting]')")
-    found = [pooled, first] if families is None or "lightgbm" in families else []
-    log, slowest = False, 0.0
-    if found and fitter.units[True].log:
-        log = _log_scale(fitter, found, notes)
-    for place, recipe in enumerate(recipes):
-        if until is not None and found and time.monotonic() + slowest > until:
-            left = [each.name for each in recipes[place:]]
-            notes.append(f"the time limit left no time for {listed(left)}")
-            break
-        began = time.monotonic()
-        found.append(fitter.cross_fit(replace(recipe, log=log)))
-        slowest = max(slowest, time.monotonic() - began)
-    return found
-
-
-def _log_scale(fitter: Fitter, found: list[Crossed], notes: list[str]) -> bool:
-    """Whether members learn the logarithm of the labels; LightGBM tells, and stays with both scales."""
-    found.append(fitter.cross_fit(_LOG))
-    plain, logs = found[-2:]
-    z = deficits(fitter.metric, fitter.sources.validation.y, [plain.predictions, logs.predictions], 0)
-    log = bool(z[1] == 0.0)
-    scale, other = ("logarithms", "themselves") if log else ("themselves", "logarithms")
-    notes.append(
-        f"labels are positive and skewed: learnt as {scale}, since LightGBM is {z.max():.1f} standard errors "
-        f"worse with them as {other}"
-    )
-    return log
+        recipes = tuple(each for each in recipes if each.family != NETWORK.family)
+    if not has_catboost() and any(each.family == "catboost" for each in recipes):
+        recipes = tuple(each for each in recipes if each.family != "catboost")
+        words.append("no CatBoost among the members: it is not installed (pip install 'mixtree[boosting]')")
+    return recipes, tuple(words)

@@ -61,6 +61,7 @@ def prepare_tables(data: TableData, options: FitOptions) -> Prepared:
         labels=data.classes or (),
         told=True,
         doubts=data.doubtful,
+        layout=data.preprocessor.layout,
     )
 
 

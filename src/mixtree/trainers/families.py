@@ -50,7 +50,7 @@ class Table:
     encoded: Any
     typed: Any
     blocks: Mapping[int, tuple[int, int]]
-    """By the position of a category among the typed columns: its first feature, and the one after its last."""
+    """By a category's position among the typed columns: its first feature, and the one after its last."""
 
     @classmethod
     def of(cls, x: Any, layout: Layout) -> Table:
@@ -386,7 +386,7 @@ class Linear(Fitted):
         if self.classes == 2:
             return _probabilities(1.0 / (1.0 + np.exp(-np.clip(scores[:, 0], -500.0, 500.0))))
         raised = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return raised / raised.sum(axis=1, keepdims=True)
+        return np.asarray(raised / raised.sum(axis=1, keepdims=True))
 
     def arrays(self) -> Arrays:
         return {"weights": self.weights, "offset": self.offset}

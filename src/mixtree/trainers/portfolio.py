@@ -18,6 +18,9 @@ from mixtree.trainers.rows import as_bytes, from_bytes
 
 Array = NDArray[np.float64]
 
+AUTO = "auto"
+"""The name of a portfolio among the models."""
+
 _ABOUT = {
     "sources": int,
     "classes": int,
@@ -196,14 +199,8 @@ class PortfolioReader:
         Rows of the features that the portfolio takes.
     """
 
-    transformers = None
-
     def __init__(self, like: Any) -> None:
         self.like = like
-
-    def save(self, state: Portfolio) -> Arrays:
-        """The whole portfolio as named arrays."""
-        return state.arrays()
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> Portfolio:
         """The portfolio that was saved."""

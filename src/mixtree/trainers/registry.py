@@ -20,6 +20,7 @@ from mixtree.errors import InputError, MixtreeError
 from mixtree.trainer import TrainerBase
 from mixtree.trainers.boosting import ROUNDS, LightGBMTrainer, XGBoostTrainer
 from mixtree.trainers.mlp import MlpTrainer
+from mixtree.trainers.portfolio import AUTO, PortfolioReader
 from mixtree.trainers.rows import balanced_weights
 
 NAMES = ("mlp", "linear", "lightgbm", "xgboost", "sklearn:NAME")
@@ -133,12 +134,29 @@ class Predictor:
             blank = Sources.blank(
                 self._names, shape=self._shape, classes=self._classes, sparse=self._sparse, dtype=self._dtype
             )
-            trainer = make_trainer(self._model, blank, self._options)
+            trainer = make_reader(self._model, blank, self._options)
             self._loaded = trainer, trainer.load(dict(self._arrays))
         trainer, state = self._loaded
         found = trainer.predict(state, rows)
         # In 64 bits: labels far from 0 have few of 32 to spare for their differences.
         return found if self._scale == LabelScale() else self._scale.back(np.asarray(found, dtype=np.float64))
+
+
+def make_reader(model: Any, sources: Sources, options: ModelOptions) -> Any:
+    """What loads a saved model of this family and predicts with it.
+
+    Parameters
+    ----------
+    model
+        As of ``make_trainer``; or ``auto``, a portfolio.
+    sources
+        Rows like those that it was trained on.
+    options
+        That the model was made with.
+    """
+    if isinstance(model, str) and model == AUTO:
+        return PortfolioReader(sources.validation.x)
+    return make_trainer(model, sources, options)
 
 
 def make_trainer(model: Any, sources: Sources, options: ModelOptions) -> TrainerBase[Any]:
@@ -181,6 +199,8 @@ def make_trainer(model: Any, sources: Sources, options: ModelOptions) -> Trainer
         return _boosting(name, sources, options, {})
     if name.startswith("sklearn:"):
         model = _sklearn_estimator(name.removeprefix("sklearn:"), sources.classes)
+    elif model == AUTO and isinstance(model, str):
+        raise InputError("model 'auto' is a portfolio, which only a fit makes (mixtree.fit, mixtree fit)")
     elif isinstance(model, str):
         raise InputError(f"unknown model {name!r}; choose one of {', '.join(NAMES)}")
     library = type(model).__module__.split(".")[0]
