@@ -149,8 +149,8 @@ def fit(
     back to their units; what a search minimises is in the former. Features are taken as they are: bring them
     to about size 1, or use MixtureClassifier and MixtureRegressor, which do it. Columns of DataFrames are
     matched by name. Without a ``model``, or with ``"auto"``, DataFrames are read as tables are, with text,
-    dates and missing values, and a portfolio of several families is fitted (``effort``). The sources' rows may
-    have weights, (x, y, weight); those of the target count alike.
+    dates and missing values, and a portfolio of several families is fitted (``effort``). The sources' rows
+    may have weights, (x, y, weight); those of the target count alike.
     ``result.predict(x)`` predicts further rows.
 
     >>> from mixtree.data.synthetic import synthetic

@@ -546,15 +546,18 @@ class PortfolioTrainer(TrainerBase[Progress]):
             evaluations.append(Evaluation(float(value), float(error), found))
         return evaluations
 
-    def words(self, state: Progress) -> tuple[str, ...]:
-        """All that was decided, the weights last."""
+    def about(self, state: Progress) -> list[dict[str, Any]]:
+        """Every member as plain data: its weight, its own score and the rows that it read."""
         weights = self.weights(state.members)
-        shown = ", ".join(
-            f"{name} {weights[name]:.2f}" for name in sorted(weights, key=lambda n: -weights[n])
-        )
-        rows = f"{len(self.sources.validation):,} target rows"
-        joined = f"members joined by how surely each is behind the best on {rows}: {shown}"
-        return (*state.notes, joined)
+        return [
+            {
+                "name": each.recipe.name,
+                "weight": weights[each.recipe.name],
+                "score": _plain(each.score),
+                "rows_read": each.rows_read,
+            }
+            for each in state.members
+        ]
 
     def portfolio(self, state: Progress) -> Portfolio:
         """The members that have weight."""

@@ -87,14 +87,14 @@ def judge_portfolio(case: Case, *, reference: str, seed: int, warnings: tuple[st
         name = f"{_NAMES.get(family, family)}-pooled"
         predictions = case.by(fitter.pooled(family))
         against[name] = paired_difference(metric, y, mine, predictions, seed=seed)
-        spent[name] = fitter.count
+        spent[name] = 1
     score = honest_score(metric, y, mine, rows_role="nested" if case.judges is None else case.role, seed=seed)
     few = [f"only {len(y)} rows score: intervals of so few are not to be relied on"] if len(y) < FEW else []
     return make_verdict(
         metric,
         score,
         against=against,
-        notes=[*case.trainer.words(case.state), *_scores(case)],
+        notes=[_members(case)],
         queries=len(case.state.members),
         reference_spent=spent,
         warnings=[*warnings, *few],
@@ -102,10 +102,14 @@ def judge_portfolio(case: Case, *, reference: str, seed: int, warnings: tuple[st
     )
 
 
-def _scores(case: Case) -> list[str]:
-    """Every member's own score."""
-    shown = [f"{each.recipe.name} {each.score:.4g}" for each in case.state.members]
-    return [f"{case.metric.name} of each member, cross-fitted on the target's rows: {', '.join(shown)}"]
+def _members(case: Case) -> str:
+    """Every member, its weight and its own score."""
+    weights = case.trainer.weights(case.state.members)
+    ordered = sorted(case.state.members, key=lambda each: -weights[each.recipe.name])
+    shown = ", ".join(f"{e.recipe.name} {weights[e.recipe.name]:.2f} ({e.score:.4g})" for e in ordered)
+    return (
+        f"members, their weights and their own {case.metric.name}, cross-fitted on the target's rows: {shown}"
+    )
 
 
 def judged_portfolio(
@@ -127,5 +131,4 @@ def judged_portfolio(
         storage.write_verdict(result.study, verdict.as_dict())
     except StorageError as error:  # its file may have been removed: the model is not lost with it
         verdict = replace(verdict, warnings=(*verdict.warnings, f"not stored in the study: {error}"))
-    notes = (*result.notes, *case.trainer.words(case.state))
-    return replace(result, verdict=verdict, notes=tuple(dict.fromkeys(notes)))
+    return replace(result, verdict=verdict, notes=(*result.notes, *case.state.notes))

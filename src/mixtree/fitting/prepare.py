@@ -43,7 +43,7 @@ from mixtree.theory import theory_schedule
 from mixtree.trainer import Evaluation, TrainerBase, as_trainer
 from mixtree.trainers.families import Network
 from mixtree.trainers.portfolio import AUTO
-from mixtree.trainers.registry import TREES, ModelOptions, make_trainer, own_trees, usual_budget
+from mixtree.trainers.registry import ModelOptions, make_trainer, usual_budget
 from mixtree.verdict import Role, holdout
 
 DEFAULT_POLICY, AUTO_POLICY = "auto", "portfolio"
@@ -82,11 +82,10 @@ def choose(options: FitOptions, sources: Sources, *, metric: Metric | None = Non
     budget = options.budget and math.ceil(options.budget / per)
     if not budget and isinstance(options.policy, Search):
         budget = as_search(options.policy).budget
-    if not budget and (trees := usual_budget(options.model)):
-        # A step is a tree, on a sample of all rows: passes over the rows say nothing of how many are enough.
-        budget = trees
-        own = "yours" if budget != TREES else "as many as the library makes by default"
-        notes.append(f"budget {budget:,} trees, a step each ({own})")
+    if not budget and (usual := usual_budget(options.model)):
+        # Passes over the rows say nothing of how many steps are enough.
+        budget, why = usual
+        notes.append(f"budget {budget:,} {why}")
     elif not budget:
         # About ten passes over all rows: enough to train, little enough to wait for.
         # With huge batches 600 steps are not few: no more than many passes.
@@ -107,9 +106,6 @@ def choose(options: FitOptions, sources: Sources, *, metric: Metric | None = Non
             f"a budget of {budget} steps of {batch_size} rows reads more than {_MOST_READ:,} rows: lower the "
             "budget (--budget) or the batch size (--batch-size)"
         )
-    asked = own_trees(options.model)
-    if asked and asked != budget:
-        notes.append(f"the budget is {budget:,} trees in all: the model's own {asked:,} do not count")
     steps = options.steps and math.ceil(options.steps / per)
     if not steps:
         steps = max(1, budget // 30)
@@ -232,7 +228,7 @@ class Prepared:
             batch_size=chosen.batch_size,
             unit="steps",
         )
-        own = _prepared(sources, options, None, self.scale)
+        own = _prepared(sources, options, None, self.scale, self.model.layout)
         own.trainer.engine = self.trainer.engine
         return own
 
@@ -303,7 +299,7 @@ def prepare(
         if options.model == AUTO:
             done = _portfolio(sources, options, test, layout or Layout.plain(sources.features))
         else:
-            done = _prepared(sources, options, test, scale)
+            done = _prepared(sources, options, test, scale, layout)
         return replace(done, labels=tuple(labels), doubts=tuple(doubts))
 
 
@@ -370,7 +366,9 @@ def train_network(sources: Sources, metric: Metric, policy: str, seed: int) -> N
         return Network(own.trainer, run(own.search, own.trainer, seed=own.seed).state)
 
 
-def _prepared(sources: Sources, options: FitOptions, test: Rows | None, scale: LabelScale) -> Prepared:
+def _prepared(
+    sources: Sources, options: FitOptions, test: Rows | None, scale: LabelScale, layout: Layout | None
+) -> Prepared:
     """A fit of sources whose labels are scaled already."""
     if not callable(options.model):  # a torch module may read the rows itself, by their numbers
         refuse_row_numbers([part.x for part in sources.rows])
@@ -396,6 +394,7 @@ def _prepared(sources: Sources, options: FitOptions, test: Rows | None, scale: L
         class_weight=options.class_weight,
         init=_arrays(options.init),
         reset_optimizer=options.reset_optimizer,
+        layout=layout,
     )
     data = training_sources(policy, setting) if isinstance(policy, str) else kept
     return Prepared(
