@@ -29,10 +29,11 @@ from mixtree.data.sparse import is_sparse
 from mixtree.engine.loop import FINISHED
 from mixtree.engine.study import run, seconds_left
 from mixtree.errors import DataError, InputError
+from mixtree.fitting.explain import Importance, importances
 from mixtree.fitting.options import OPTIONS, make_options
 from mixtree.fitting.pipeline import predicted, run_prepared
 from mixtree.fitting.prepare import Prepared, prepare
-from mixtree.metrics import class_names
+from mixtree.metrics import as_metric, class_names
 from mixtree.policies.registry import make_search, training_sources
 from mixtree.trainers.registry import make_trainer
 from mixtree.tree import Tree
@@ -196,6 +197,36 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             return float("nan")
         predictions = trainer.predict(result.state, sources.validation.x)
         return float(prepared.chosen.metric(sources.validation.y, predictions))
+
+    def explain_(self, X: Any, y: Any, *, metric: Any = None, repeats: int = 5) -> list[Importance]:
+        """How much worse the score gets when a column is shuffled, the most important column first.
+
+        Parameters
+        ----------
+        X, y
+            Labelled rows of the target; best ones that trained nothing.
+        metric
+            What scores; the fit's own unless told.
+        repeats
+            Times that each column is shuffled.
+        """
+        check_is_fitted(self)
+        frame = as_frame(X)
+        wanted = as_metric(metric or self.metric_, classes=self._class_count())
+
+        def predict(rows: Any) -> NDArray[Any]:
+            return self._scores(rows if self._is_table else rows.to_numpy())
+
+        labels = self._encode(_one_column(y))
+        return importances(
+            predict,
+            frame,
+            labels,
+            columns=frame.columns,
+            metric=wanted,
+            repeats=repeats,
+            seed=self._seed(),
+        )
 
     # -- data ---------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from mixtree.data.plain import read
 from mixtree.data.sources import Sources
 from mixtree.data.sparse import is_sparse
 from mixtree.data.typed import Layout
-from mixtree.errors import DataError, InputError, SearchError
+from mixtree.errors import DataError, InputError, MissingExtraError, SearchError
 from mixtree.estimate.target import about_target
 from mixtree.estimate.uncertainty import listed
 from mixtree.metrics import Metric, mean_and_error, row_losses
@@ -49,7 +49,6 @@ from mixtree.tree import Node, Trial
 
 Array = NDArray[np.float64]
 Effort = Literal["quick", "normal", "thorough"]
-EFFORTS: tuple[Effort, ...] = ("quick", "normal", "thorough")
 
 _SHARPNESS = 4.0  # w ∝ exp(−z² / 4)
 _LEAST = 0.01
@@ -113,6 +112,9 @@ _MEMBERS: Mapping[str, tuple[Recipe, ...]] = {
     "thorough": (_LINEAR, _LINEAR_TARGET, _HEAVY, _CATBOOST, _TREES, NETWORK),
 }
 """By effort, in the order in which they are fitted; before them LightGBM, pooled and with the source."""
+ONE_FAMILY = ("lightgbm", "catboost", "extra-trees")
+"""Families that make portfolios of their own."""
+_ALL = (_SOURCE, POOLED, _LOG, _HEAVY, _CATBOOST, _TREES)
 _FOLDS = {"quick": 3, "normal": 4, "thorough": 8}
 _TREES_TRIED = (50, 100, 150, 200, 300, 400, 600, 800)
 """Of which cross-fitting chooses; a classification needs no more than the first five."""
@@ -367,6 +369,7 @@ def near_twins(rows: Any) -> NDArray[np.intp]:
     for column in telling:
         same += column[:, None] == column[None, :]
     twins = same >= max(2, -(-len(telling) // 2))
+    np.fill_diagonal(twins, True)  # a gap does not even equal itself
     for row in range(len(x)):  # the lowest number of a row's twins is the group's
         own = groups[twins[row]]
         groups[np.isin(groups, own)] = own.min()
@@ -722,7 +725,9 @@ def choose_mixture(fitter: Fitter, *, race: bool) -> tuple[Mixture, list[str]]:
     return candidates[best], [f"rows weighted by the {best} mixture, of {listed(list(tried))}: {words}"]
 
 
-def recipes_for(fitter: Fitter, effort: str) -> tuple[tuple[Recipe, ...], tuple[str, ...]]:
+def recipes_for(
+    fitter: Fitter, effort: str, families: Sequence[str] | None = None
+) -> tuple[tuple[Recipe, ...], tuple[str, ...]]:
     """The members of this effort on these rows, and what is not among them, in words.
 
     Parameters
@@ -730,12 +735,18 @@ def recipes_for(fitter: Fitter, effort: str) -> tuple[tuple[Recipe, ...], tuple[
     fitter
         Knows whether labels can be learnt as logarithms, and whether networks can be trained.
     effort
-        One of ``EFFORTS``.
+        One of ``quick``, ``normal``, ``thorough``.
+    families
+        Members of these alone.
     """
     logs = (_LOG,) if fitter.units[True].log else ()
     recipes, words = (_SOURCE, POOLED, *logs, *_MEMBERS[effort]), list[str]()
     if fitter.network is None:
         recipes = tuple(each for each in recipes if each.family != NETWORK.family)
+    if families is not None:
+        recipes = tuple(each for each in _ALL if each.family in families and (not each.log or logs))
+    if not has_catboost() and families == ("catboost",):
+        raise MissingExtraError("CatBoost", "boosting")
     if not has_catboost() and any(each.family == "catboost" for each in recipes):
         recipes = tuple(each for each in recipes if each.family != "catboost")
         words.append("no CatBoost among the members: it is not installed (pip install 'mixtree[boosting]')")

@@ -22,7 +22,7 @@ from mixtree.engine.study import run
 from mixtree.errors import DataError, InputError
 from mixtree.fitting.model_folder import read_about, read_weights
 from mixtree.fitting.options import OPTIONS, PORTFOLIO, TREE_ONLY, FitOptions, Option
-from mixtree.fitting.portfolio import Fitter, PortfolioSearch, PortfolioTrainer, recipes_for
+from mixtree.fitting.portfolio import ONE_FAMILY, Fitter, PortfolioSearch, PortfolioTrainer, recipes_for
 from mixtree.metrics import (
     NAMES,
     Metric,
@@ -281,6 +281,7 @@ def prepare(
     -------
     Prepared
     """
+    families = (options.model,) if isinstance(options.model, str) and options.model in ONE_FAMILY else None
     options = replace(options, model=model_of(options, table=layout is not None))
     if options.model == AUTO:
         scale = LabelScale()  # every member has its own
@@ -297,17 +298,23 @@ def prepare(
         if not sources.classes:
             sources, test = scale.sources(sources), None if test is None else scale.rows(test)
         if options.model == AUTO:
-            done = _portfolio(sources, options, test, layout or Layout.plain(sources.features))
+            done = _portfolio(sources, options, test, layout or Layout.plain(sources.features), families)
         else:
             done = _prepared(sources, options, test, scale, layout)
         return replace(done, labels=tuple(labels), doubts=tuple(doubts))
 
 
 def model_of(options: FitOptions, *, table: bool) -> Any:
-    """What was given; else of tables a portfolio, unless something is asked that it does not know."""
+    """What was given; else of tables a portfolio, unless something is asked that it does not know.
+
+    A family of trees is a portfolio of its own members in the same way; asked for a policy, LightGBM and
+    XGBoost boost on sampled rows, as the paper's protocol needs.
+    """
     asked = [name for name in options.given() if name not in PORTFOLIO]
     if options.model is None:
         return AUTO if table and not asked else "mlp"
+    if isinstance(options.model, str) and options.model in ONE_FAMILY and table and not asked:
+        return AUTO  # of this family alone
     if isinstance(options.model, str) and options.model == AUTO and asked:
         flags = ", ".join(flag_of(OPTIONS[name]) for name in asked)
         raise InputError(
@@ -317,7 +324,13 @@ def model_of(options: FitOptions, *, table: bool) -> Any:
     return options.model
 
 
-def _portfolio(sources: Sources, options: FitOptions, test: Rows | None, layout: Layout) -> Prepared:
+def _portfolio(
+    sources: Sources,
+    options: FitOptions,
+    test: Rows | None,
+    layout: Layout,
+    families: tuple[str, ...] | None,
+) -> Prepared:
     """A fit of several families: a study with a step for every member."""
     refuse_row_numbers([part.x for part in sources.rows])
     metric = metric_of(options, sources.classes)
@@ -325,7 +338,7 @@ def _portfolio(sources: Sources, options: FitOptions, test: Rows | None, layout:
     kept, held = holdout(sources, share, seed=options.seed, metric=metric)
     check_metric(metric, kept.validation.y, kept.classes)
     fitter = Fitter(kept, layout, metric, seed=options.seed, effort=options.effort, network=train_network)
-    recipes, notes = recipes_for(fitter, options.effort)
+    recipes, notes = recipes_for(fitter, options.effort, families)
     told = f"model auto: {len(recipes)} members, joined (effort {options.effort})"
     notes = (told, *notes, *(() if options.metric else (f"metric {metric.name}",)))
     chosen = Chosen(len(recipes), 1, 1, metric, notes)

@@ -6,8 +6,8 @@ those of source k with a weight ∝ share_k / n_k, scaled to mean 1. So ``pooled
 commit weighs more than the trunk before it, and target rows that come last weigh their share of the budget.
 A step is a share of attention, not of work: every job costs one fit.
 
-**Trees.** A number of trees that was given is kept; else that of a boosting estimator is chosen when its first
-model is fitted, by cross-fitting on two halves of the training rows.
+**Trees.** A number of trees that was given is kept; else that of a boosting estimator is chosen when its
+first model is fitted, by cross-fitting on two halves of the training rows.
 
 **Weights.** An estimator whose ``fit`` takes no ``sample_weight`` (in-context models such as TabPFN, nearest
 neighbours) is fitted on as many rows as there are, drawn by the weights; on the rows themselves where all
@@ -135,6 +135,8 @@ class EstimatorTrainer(TrainerBase[RefitState]):
 
     @one_thread()
     def _fitted(self, shares: Array, seed: int) -> Any:
+        if self.table is None:
+            raise InputError("the training rows are gone: this model can only predict")
         weight = self._weights(shares)
         rows = np.flatnonzero(weight)
         rounds = _ROUNDS.get(self.library, "max_iter" if self._histogram else None)
@@ -147,8 +149,7 @@ class EstimatorTrainer(TrainerBase[RefitState]):
         return type(self.template).__name__ in _HISTOGRAM
 
     def _fit(self, rows: NDArray[Any], weight: Array, seed: int, params: Mapping[str, Any]) -> Any:
-        if self.table is None:
-            raise InputError("the training rows are gone: this model can only predict")
+        assert self.table is not None
         estimator = clone(self.template).set_params(**params)
         if "random_state" in estimator.get_params() and estimator.get_params()["random_state"] is None:
             estimator.set_params(random_state=derive_seed(seed, (3,)) % 2**31)
