@@ -28,8 +28,20 @@ class Segment:
 
 
 @value
+class Merge:
+    """A weighted mean of models of the tree."""
+
+    paths: tuple[Path, ...]
+    """Whose models."""
+    weights: tuple[float, ...]
+    """One for each, together 1."""
+
+
+@value
 class Trial:
     """What a search asks for: continue the model of ``path[:-1]`` on this mixture for so many steps.
+
+    A trial of 0 steps is a *look*: the merged model is evaluated, and neither trained nor kept.
 
     Parameters
     ----------
@@ -45,6 +57,14 @@ class Trial:
         A label for reports.
     segment
         Which part of a longer stage it is.
+    merged
+        The models whose mean it starts from, in place of the model of ``path[:-1]``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Trial((0,), np.array([0.75, 0.25]), steps=20).phase
+    'search'
     """
 
     path: Path
@@ -53,6 +73,7 @@ class Trial:
     lr_scale: float = 1.0
     phase: str = "search"
     segment: Segment | None = None
+    merged: Merge | None = None
 
 
 NodeStatus = Literal["pending", "done", "failed", "superseded"]
@@ -65,7 +86,7 @@ class Node:
 
     Parameters
     ----------
-    path, mixture, steps, lr_scale, phase, segment
+    path, mixture, steps, lr_scale, phase, segment, merged
         Those of its trial.
     value
         What the search minimises; +inf for a model that diverged, NaN while it is pending.
@@ -79,6 +100,13 @@ class Node:
         The number of the round in which it was asked for.
     predictions
         Of the validation rows, where they are kept.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> node = Node((0, 1), np.array([0.2, 0.8]), steps=20, value=0.6)
+    >>> node.height, node.diverged
+    (2, False)
     """
 
     path: Path
@@ -93,6 +121,7 @@ class Node:
     seconds: float = 0.0
     round: int = 0
     predictions: NDArray[Any] | None = None
+    merged: Merge | None = None
 
     @property
     def height(self) -> int:
@@ -103,6 +132,11 @@ class Node:
         return not isfinite(self.value)
 
     @property
+    def look(self) -> bool:
+        """A merged model that was evaluated only: nobody has kept it."""
+        return self.steps == 0
+
+    @property
     def unfinished(self) -> bool:
         """A segment of a stage that goes on after it."""
         segment = self.segment
@@ -111,7 +145,9 @@ class Node:
     @property
     def trial(self) -> Trial:
         """What was asked for."""
-        return Trial(self.path, self.mixture, self.steps, self.lr_scale, self.phase, self.segment)
+        return Trial(
+            self.path, self.mixture, self.steps, self.lr_scale, self.phase, self.segment, self.merged
+        )
 
 
 def pending(trial: Trial, number: int) -> Node:
@@ -123,15 +159,27 @@ def pending(trial: Trial, number: int) -> Node:
         lr_scale=trial.lr_scale,
         phase=trial.phase,
         segment=trial.segment,
+        merged=trial.merged,
         status="pending",
         round=number,
     )
 
 
 class Tree(dict[Path, Node]):
-    """All evaluated nodes by their paths, in the order in which they were evaluated."""
+    """All evaluated nodes by their paths, in the order in which they were evaluated.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> tree = Tree()
+    >>> tree.add(Node((), np.array([0.5, 0.5]), 20, 0.7, phase="root"))
+    >>> tree.add(Node((1,), np.array([0.9, 0.1]), 30, 0.6, phase="search"))
+    >>> tree.spent, tree.depth, tree.steps_behind[(1,)]
+    ({'root': 20, 'search': 30}, 1, 50)
+    """
 
     def add(self, node: Node) -> None:
+        """Put a node at its path."""
         self[node.path] = node
 
     @property
@@ -139,7 +187,8 @@ class Tree(dict[Path, Node]):
         """Steps by phase."""
         phases: Counter[str] = Counter()
         for node in self.values():
-            phases[node.phase] += node.steps
+            if node.steps:  # looks are free
+                phases[node.phase] += node.steps
         return dict(phases)
 
     @property

@@ -455,6 +455,7 @@ def test_a_study_from_before_stages_were_cut_goes_on(place: SqlStorage, tmp_path
     with closing(sqlite3.connect(tmp_path / "s.db")) as plain:
         for table, column in (
             ("nodes", "segment"),
+            ("nodes", "merged"),
             *(("studies", each) for each in ("sizes", "notes", "models")),
         ):
             plain.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
@@ -1012,6 +1013,12 @@ def test_a_study_without_files_cannot_be_loaded() -> None:
     run(search(), Trainer(), storage=storage)
     with pytest.raises(InputError, match="stored without its models"):
         load(storage, "study")
+
+
+def test_loading_shows_no_password() -> None:
+    with pytest.raises(InputError, match="looks like the URL of a database") as refused:
+        load("me:hunter2@host/base", "study")
+    assert "hunter2" not in str(refused.value)
 
 
 def test_loading_makes_no_file(tmp_path: Path) -> None:

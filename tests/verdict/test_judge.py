@@ -450,3 +450,12 @@ def test_a_gain_over_the_same_mixture_is_said_to_be_that_of_training_once(few, m
     words = ", but not by its mixture, which is uniform too, all along: by how it was trained."
     assert verdict.comparison.startswith("Better than uniform") and verdict.comparison.endswith(words)
     assert not any("mixture is that of" in each for each in verdict.warnings)
+
+
+def test_a_study_that_stopped_early_is_not_told_to_have_a_larger_budget():
+    problem = synthetic(sources=3, rows=60, features=8, validation=200, test=300, seed=1)
+    result = fit(problem.sources, test=problem.test, budget=4000, reference="none", use_target_rows="never")
+    assert result.unspent > 2000 and any("stopped early" in note for note in result.notes)
+    verdict = result.verdict
+    assert "budget" not in verdict.next_step
+    assert not any("from twice the budget" in note for note in verdict.notes)

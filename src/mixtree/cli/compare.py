@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -30,33 +31,26 @@ from mixtree.errors import InputError
 from mixtree.fitting.options import OPTIONS
 from mixtree.places import said
 
-_REFUSED = {
-    "nested": (
-        "--nested scores one fit by others like it; a comparison repeats every algorithm instead: --repeats, "
-        "with --test, --target or --holdout for rows to score"
-    ),
-    "attribution": (
-        "--attribution is of one returned model and its mixture: mixtree fit --policy ALGORITHM has it; "
-        "here algorithms such as only:NAME can be compared"
-    ),
-    "storage": (
-        "--storage keeps a study to resume, and a comparison is many short ones that are not kept: leave it "
-        "out; --out DIR has the table of runs, and mixtree fit --policy ALGORITHM a study"
-    ),
-    "study": (
-        "--study names a study to resume, and a comparison keeps none: leave it out; mixtree fit --policy "
-        "ALGORITHM --study NAME makes one"
-    ),
-}
+if TYPE_CHECKING:
+    from mixtree.experiments.contest import Contest
+
 _OTHERWISE: dict[str, dict[str, Any]] = {
     "time_limit": {"help": "Stop every run after this long: 90s, 10m, 2h."},
     "policy": {"help": "The algorithm that the others are compared with.", "default": "the first one"},
     "reference": {
-        "help": "Baselines to compare with: uniform, all (each as NAME+decay) or none.",
+        "help": "Baselines to compare with: uniform (with a decayed end and without), all or none.",
         "default": "those of --algorithms",
     },
     "out": {"help": "Folder for the table of runs and a figure.", "default": "none"},
-    **{name: {"help": "Of fit alone: refused, with the reason."} for name in _REFUSED},
+    "nested": {"help": "Score by fits on parts of the validation rows, of every algorithm in every repeat."},
+    "attribution": {
+        "help": "What each source is worth in the first algorithm's mixture of the first repeat."
+    },
+    "storage": {
+        "help": "Study file or database URL that keeps every run: the same command goes on where it was cut.",
+        "default": "none",
+    },
+    "study": {"help": "Name of the comparison: its runs are NAME/ALGORITHM/REPEAT.", "default": "compare"},
 }
 """What flags of ``fit`` mean here."""
 FLAGS = (
@@ -88,9 +82,6 @@ def compare(tables: list[Path], values: Values) -> None:
     from mixtree.listeners.terminal import Terminal
 
     tables, values = with_config(tables, values, FLAGS)
-    for name, why in _REFUSED.items():
-        if name in values:
-            raise InputError(why)
     repeats, seed = values.get("repeats", 3), values.get("seed", 0)
     if not 1 <= repeats <= 1000:
         raise InputError(f"--repeats must be 1 to 1,000; got {repeats}")
@@ -129,9 +120,14 @@ def compare(tables: list[Path], values: Values) -> None:
         else:
             typer.echo(said(f"would run in each of {repeats} repeats: {', '.join(algorithms)}"))
         return
-    progress = ComparisonProgress(len(algorithms) * repeats * chosen.budget)
-    with progress:
-        runs, against = contest.run(workers=values.get("workers", 1), listeners=[progress])
+    progress = ComparisonProgress(len(algorithms) * len(contest.problems) * chosen.budget)
+    with progress, _place(values) as storage:
+        runs, against = contest.run(
+            workers=values.get("workers", 1),
+            listeners=[progress],
+            storage=storage,
+            study="" if storage is None else values.get("study", "compare"),
+        )
     summaries, happened = summarise(runs), contest.happened(runs)
     if out is not None:
         from mixtree.experiments.output import write_comparison
@@ -144,7 +140,7 @@ def compare(tables: list[Path], values: Values) -> None:
         typer.echo(json.dumps({**told, "scored_on": contest.scored_on, "notes": notes}))
     else:
         console = Terminal()
-        _print(console, summaries, chosen.metric.name, _ROWS.get(contest.scored_on, contest.scored_on))
+        _print(console, summaries, chosen.metric.name, _rows(contest))
         for words in happened:
             console.print(words, markup=False, highlight=False, soft_wrap=True)
         _print_against(
@@ -152,19 +148,39 @@ def compare(tables: list[Path], values: Values) -> None:
             algorithms,
             runs,
             against if contest.judged else None,
-            _meaning(repeats, splits="test" not in values),
+            _meaning(repeats, splits="test" not in values, folds=len(contest.problems) // repeats),
         )
 
 
-_ROWS = {
-    "held-out rows": "validation rows that were held out",
-    "validation rows": (
+def _place(values: Values) -> Any:
+    """What opens the storage of --storage, and closes it; nothing where no run is kept."""
+    from mixtree.storage.sql import IN_MEMORY, database_file, open_storage
+
+    if "storage" not in values:
+        if "study" in values:
+            raise InputError("--study names what --storage keeps: give both")
+        return nullcontext()
+    storage = database_file(values["storage"])
+    if storage == IN_MEMORY:
+        raise InputError(f"--storage {values['storage']} is in memory and ends with the command: name a file")
+    if "://" not in storage and not Path(storage).parent.is_dir():
+        raise InputError(f"--storage {storage}: there is no folder {Path(storage).parent}; make it first")
+    return closing(open_storage(storage))
+
+
+def _rows(contest: Contest) -> str:
+    """Which rows scored, in full."""
+    if contest.options.nested:
+        return "validation rows, by fits that did not see the rows they were scored on"
+    if contest.scored_on == "held-out rows":
+        return "validation rows that were held out"
+    if contest.scored_on == "test rows":
+        return contest.scored_on
+    return (
         "validation rows, which some of them used to choose: optimistic; – where the model was trained on "
         "them (auto: its twins, each trained on half of them and scored on the other). Give test rows "
         "(--test, or --target to split), or hold some out (--holdout)"
-    ),
-}
-"""What is said of the rows that scored, where it is more than their name."""
+    )
 
 
 def _as_json(
@@ -218,8 +234,11 @@ def _print(console: Any, summaries: list[Any], metric: str, rows: str) -> None:
             console.print(words + mixture, markup=False, highlight=False, soft_wrap=True)
 
 
-def _meaning(repeats: int, *, splits: bool) -> str:
+def _meaning(repeats: int, *, splits: bool, folds: int) -> str:
     """What the intervals are of."""
+    if folds > 1:
+        of = f"means over {folds} folds in each of {repeats} repeats"
+        return f"{of}, paired by row; the intervals are for other rows and other seeds"
     if repeats == 1:
         return (
             "paired by row; one repeat: the intervals know nothing of what another seed would do (--repeats)"

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from mixtree.data.allocation import has_target
 from mixtree.data.sources import Sources
 from mixtree.errors import InputError, SearchError
 from mixtree.places import is_text
 from mixtree.search import SearchBase
 from mixtree.simplex import as_mixture
 from mixtree.trainer import TrainerBase
-from mixtree.tree import Path, Trial
+from mixtree.tree import Merge, Path, Trial
 
 ON_TARGET = (
     "the search trains on the target's own validation rows (one weight more than there are sources): values "
@@ -35,7 +36,8 @@ class Checked:
     """Refuses rounds that no study can carry out, in the name of the search that asked for them."""
 
     def __init__(self, search: SearchBase, trainer: TrainerBase[Any], *, name: str) -> None:
-        self.name, self._search = name, search
+        self.name, self._search, self._trainer = name, search, trainer
+        self._looks: set[Path] = set()
         self._sources = len(source_names(trainer))
         spent, before = search.spent, sum(dict(search.charged).values())
         if isinstance(spent, int) and spent > before:
@@ -60,19 +62,22 @@ class Checked:
         on_target = False
         for trial in trials:
             self._check_trial(trial, known)
-            path, weights = trial.path, len(trial.mixture)
+            path = trial.path
             if path in paths or (path in known and path not in begun):
                 raise SearchError(
                     f"{self.name} asked for node {path} twice: every trial needs a path of its own"
                 )
             paths.add(path)
+            if not trial.steps:
+                self._looks.add(path)
             cost += trial.steps if path not in known else 0
-            if self._sources and weights != self._sources:
+            there = has_target(trial.mixture, self._sources) if self._sources else False
+            if there is not False:
                 on_target = True
-                if weights != self._sources + 1 or self._search.on_target is False:
+                if there is None or self._search.on_target is False:
                     raise InputError(
-                        f"{self.name} asked for a mixture of {weights} sources (node {path}), but the "
-                        f"trainer has {self._sources}: build the search for {self._sources}"
+                        f"{self.name} asked for a mixture of {len(trial.mixture)} sources (node {path}), but "
+                        f"the trainer has {self._sources}: build the search for {self._sources}"
                     )
         if self.budget is not None and spent + cost > self.budget:
             raise SearchError(
@@ -84,8 +89,14 @@ class Checked:
         # Thousands of nodes a second pass here: what is right is seen without numpy and without words.
         path, steps, mixture, scale = trial.path, trial.steps, trial.mixture, trial.lr_scale
         wrong = ""
-        if (type(steps) is not int and not isinstance(steps, np.integer)) or steps < 1:
-            wrong = f" with {steps!r} steps: at least 1, and a whole number"
+        merged = trial.merged
+        least = 1 if merged is None else 0
+        if (type(steps) is not int and not isinstance(steps, np.integer)) or steps < least:
+            wrong = f" with {steps!r} steps: at least {least}, and a whole number"
+        elif merged is not None and (text := self._wrong_merge(merged, steps, known)):
+            wrong = text
+        elif merged is None and path and path[:-1] in self._looks:
+            wrong = f", but its parent {path[:-1]} was only looked at: say what it merges"
         elif type(path) is not tuple or not _INT.issuperset(map(type, path)):
             wrong = ": a path is a tuple of plain whole numbers; seeds are made of it"
         elif not isinstance(scale, int | float | np.number) or not isfinite(scale) or scale <= 0:
@@ -104,6 +115,19 @@ class Checked:
                 wrong = f": {error}"
         if wrong:
             raise SearchError(f"{self.name} asked for node {path}{wrong}")
+
+    def _wrong_merge(self, merged: Any, steps: int | np.integer[Any], known: Collection[Path]) -> str:
+        """What is wrong with the models that a trial starts from."""
+        if not isinstance(merged, Merge) or not merged.paths or len(merged.paths) != len(merged.weights):
+            return f": merged is a Merge of paths and as many weights; got {merged!r}"
+        for path in merged.paths:
+            if path not in known or path in self._looks:
+                return f", which merges the model of {path}, and there is none"
+        if not all(map(isfinite, merged.weights)) or abs(sum(merged.weights) - 1.0) > 1e-6:
+            return f": the weights of merged models sum to 1; got {merged.weights}"
+        if steps and self._trainer.merge is None:
+            return ", which starts from merged models, and this trainer cannot merge any"
+        return ""
 
 
 _INT = frozenset([int])

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from mixtree.data.sources import Problem, Sources
 from mixtree.data.tables import TableData
 from mixtree.errors import InputError
@@ -16,8 +18,11 @@ from mixtree.fitting.prepare import Prepared, flag_of, make_objective, make_sett
 from mixtree.fitting.tables import prepare_tables
 from mixtree.metrics import class_names
 from mixtree.policies.registry import MIXMATCH
+from mixtree.stats.selection import nested_folds
+from mixtree.storage.base import Storage
 from mixtree.trainers.registry import make_trainer
 from mixtree.verdict import Difference
+from mixtree.verdict.references import Extra, View, attribution
 
 _ALONE = 10
 """Sources that are tried alone unless told."""
@@ -99,11 +104,11 @@ class Contest:
             time_limit=time_limit,
         )
         tested = prepared.role == "test"
-        judged = all(each.judges is not None for each in fits)
+        judged = options.nested or all(each.judges is not None for each in fits)
         return cls(
             options,
             replace(prepared, chosen=replace(chosen, notes=chosen.notes[1:])),  # the first is of the policy
-            tuple(Problem("table", each.sources, each.judges) for each in fits),
+            tuple(problem for each in fits for problem in _problems(each)),
             found,
             rules,
             [*told, *_for_some(options, found)],
@@ -123,12 +128,34 @@ class Contest:
                 self.rules.search(algorithm, self.rules.setting(problem))
 
     def run(
-        self, *, workers: int = 1, listeners: Sequence[Listener] = ()
+        self,
+        *,
+        workers: int = 1,
+        listeners: Sequence[Listener] = (),
+        storage: Storage | None = None,
+        study: str = "",
     ) -> tuple[list[Run], dict[str, Difference]]:
-        """All runs, and the first algorithm's score less the others', if there are rows for it."""
+        """All runs, and the first algorithm's score less the others', if there are rows for it.
+
+        Parameters
+        ----------
+        workers
+            Processes that train.
+        listeners
+            Are told the events of all runs.
+        storage
+            Keeps every run, so that the same comparison goes on where it was cut.
+        study
+            The first part of their names there.
+
+        Returns
+        -------
+        tuple
+            The runs, and differences by the other algorithms' ids.
+        """
 
         def trainer(problem: Problem) -> Any:
-            return make_trainer(self.options.model, problem.sources, self.prepared.model)
+            return make_trainer(self.prepared.options.model, problem.sources, self.prepared.model)
 
         predictions: dict[tuple[str, int], Any] = {}
         with class_names(self.labels or None, told=True):
@@ -142,6 +169,8 @@ class Contest:
                 listeners=listeners,
                 predictions=predictions,
                 retry=True,
+                storage=storage,
+                study=study,
             )
         if not self.judged:
             return runs, {}
@@ -151,8 +180,38 @@ class Contest:
         return runs, paired(own, tests, self.prepared.metric, algorithms=self.algorithms)
 
     def happened(self, runs: Sequence[Run]) -> list[str]:
-        """What went otherwise than planned, in words."""
-        return [*_slowed(runs), *_stopped(runs)]
+        """What the sources are worth, if that was asked for, and what went otherwise than planned."""
+        return [*self._worth(runs), *_slowed(runs), *_stopped(runs)]
+
+    def _worth(self, runs: Sequence[Run]) -> list[str]:
+        """What each source is worth in the first algorithm's mixture of the first repeat, as in a fit."""
+        if self.prepared.attribution is None or runs[0].diverged:
+            return []
+        problem, names = self.problems[0], self.prepared.sources.names
+        apart = problem.test is not None
+        view = View(problem.sources.validation if problem.test is None else problem.test, apart)
+        mixture = np.array([runs[0].mixture[name] for name in names])
+        return attribution(Extra(self.prepared, runs[0].budget), mixture, view, self.prepared.metric)
+
+
+def _problems(prepared: Prepared) -> list[Problem]:
+    """What the algorithms are run on in a repeat: the rows, or those without each fold that scores."""
+    sources, rows = prepared.sources, prepared.sources.validation
+    if not prepared.nested:
+        return [Problem("table", sources, prepared.judges)]
+    folds = nested_folds(rows, sources.classes, prepared.seed)
+    if folds is None:
+        raise InputError(
+            f"--nested: {len(rows)} validation rows, or those of a class, are too few to choose and to score"
+        )
+    return [
+        Problem(
+            "table",
+            replace(sources, validation=rows.take(np.flatnonzero(folds != fold))),
+            rows.take(np.flatnonzero(folds == fold)),
+        )
+        for fold in range(folds.max() + 1)
+    ]
 
 
 def _algorithms(

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from mixtree.data.arrays import joined, refuse_lossy
+from mixtree.data.arrays import frame_columns, joined, refuse_lossy
 from mixtree.data.columns import refuse_row_numbers
 from mixtree.data.frames import as_frame, is_missing
 from mixtree.data.leakage import independent
@@ -95,12 +96,22 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any = None, *, source: Any = None, X_val: Any = None, y_val: Any = None) -> Self:
         """Find the mixture and the model.
 
-        ``X`` and ``y`` are the rows of all sources, with ``source`` saying where each comes from; or ``X`` is
-        a dictionary ``{name: (X, y)}``. ``X_val`` and ``y_val`` are the target's rows; without them a part of
-        the rows (``validation_fraction``) is set aside. Without ``source`` there is one source.
+        Parameters
+        ----------
+        X
+            The rows of all sources; or a dictionary ``{name: (X, y)}``, without ``y`` and ``source``.
+        y
+            Their labels.
+        source
+            Which source each row comes from; without it there is one source.
+        X_val, y_val
+            The target's rows; without them a part of the rows (``validation_fraction``) is set aside.
+
+        Returns
+        -------
+        The estimator itself.
         """
         started = time.monotonic()
-        in_order = source is None  # a dictionary has an order; a column's sources are taken by name
         X, y, source = _joined(X, y, source)
         for values, what in ((X, "X"), (y, "y"), (source, "source"), (X_val, "X_val"), (y_val, "y_val")):
             refuse_lossy(values, what)
@@ -134,8 +145,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             _refuse_missing(y_val, "y_val", "leave those rows out")
             validation = (self._read_more(X_val), self._encode(_one_column(y_val)))
         self._fit_scaling(X)
-        names = dict.fromkeys(groups.tolist())
-        sources = self._sources(X, labels, groups, validation, tuple(names if in_order else sorted(names)))
+        sources = self._sources(X, labels, groups, validation, tuple(sorted(set(groups.tolist()))))
         self._fit_sources(sources, seed, started, stand_in=X_val is None and source is not None)
         return self
 
@@ -234,14 +244,14 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         """Checked features and encoded labels; tables are taken as they are."""
         self._is_table = _is_table(X)
         if getattr(X, "shape", ())[1:] == (1,):
-            refuse_row_numbers([X.to_numpy() if hasattr(X, "to_numpy") else X])
+            refuse_row_numbers([X if is_sparse(X) else np.asarray(X)])
         if self._is_table:
             frame = as_frame(X)
             self.n_features_in_ = len(frame.columns)
-            if hasattr(X, "columns"):
+            if frame_columns(X) is not None:
                 self.feature_names_in_ = np.array(frame.columns, dtype=object)
-            elif hasattr(self, "feature_names_in_"):
-                del self.feature_names_in_  # of an earlier fit
+            else:  # of an earlier fit
+                self.__dict__.pop("feature_names_in_", None)
             _refuse_missing(y, "y", "leave those rows out")
             labels = np.asarray(y)
             if len(labels) != len(frame):
@@ -266,7 +276,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         refuse_lossy(X, "X")
         if self._is_table:
             frame = as_frame(X)
-            if not hasattr(X, "columns") and len(frame.columns) != self.n_features_in_:
+            if frame_columns(X) is None and len(frame.columns) != self.n_features_in_:
                 raise DataError(f"X has {len(frame.columns)} columns, but fit had {self.n_features_in_}")
             return frame
         _refuse_text(X)
@@ -317,8 +327,8 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     def _seed(self) -> int:
         if isinstance(self.random_state, int | np.integer):
             return int(self.random_state)
-        random = self.random_state if hasattr(self.random_state, "randint") else np.random.RandomState()
-        return int(random.randint(2**31 - 1))
+        random = np.random.RandomState() if self.random_state is None else self.random_state
+        return int(check_random_state(random).randint(2**31 - 1))
 
     # -- what differs -------------------------------------------------------------------------------------
 
@@ -369,7 +379,86 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 class MixtureClassifier(ClassifierMixin, _MixtureEstimator):  # type: ignore[misc]
-    """A classifier trained on the mixture of sources that does best on the target's validation rows."""
+    """A classifier trained on the mixture of sources that does best on the target's validation rows.
+
+    Parameters
+    ----------
+    estimator
+        The model: ``"mlp"``, ``"linear"``, ``"lightgbm"``, ``"xgboost"``, ``"sklearn:NAME"``; anything with
+        ``partial_fit``; an estimator of LightGBM or XGBoost; or a function that returns a torch module.
+    policy
+        How the budget is spent: an algorithm id, a Search, or a function of a Setting that makes one; None
+        is ``auto``.
+    metric
+        What the user wants to be good: a name or a function of labels and predictions.
+    objective
+        What the search minimises: ``"loss"``, or the ``"metric"`` itself.
+    budget
+        Λ: SGD steps in all; trees, for boosting. None is chosen from the data.
+    steps
+        λ: steps of a node.
+    batch_size
+        Rows of a step.
+    lr
+        η: the step size.
+    minimum, maximum
+        Bounds of weights by source.
+    max_passes
+        How often a source's rows may be read at the most.
+    baselines
+        Ids whose validation scores are wanted too, each at the same budget, in ``baselines_``.
+    holdout
+        Share of the validation rows that only score; None: a quarter from 150 rows on.
+    nested
+        Score by five whole fits on parts of the validation rows.
+    reference
+        What the verdict compares with: ``"uniform"``, ``"all"`` or ``"none"``.
+    attribution
+        What each source is worth: ``"loo"``, ``"shapley"`` or None.
+    stop_early
+        End a tree search once what it can gain is below the noise.
+    use_target_rows
+        Whether the target's own rows may train: ``"auto"`` or ``"never"``; None leaves it to the policy.
+    class_weight
+        ``"balanced"``, or factors by class.
+    validation_fraction
+        Of the rows, set aside as validation rows where ``fit`` gets none.
+    storage, study, resume
+        Where the study is kept, its name there, and whether to go on with it.
+    workers
+        Processes that train; the answer is the same for any number.
+    time_limit
+        Seconds.
+    random_state
+        The seed; an int, a numpy generator or None.
+    unit, schedule, untrained_root, reset_optimizer, nu, rho, optimism, returns, width, init, segments
+        As of ``mixtree.fit``.
+
+    Attributes
+    ----------
+    mixture_
+        Weight by source.
+    verdict_
+        How sure the result is, and compared with what.
+    tree_, history_, spent_, reason_, chosen_
+        All nodes; the best one by steps; steps by phase; why the study ended; what was chosen.
+    metric_, best_score_, baselines_
+        The metric's name, the model's value of it on the validation rows, and that of the baselines.
+
+    References
+    ----------
+    Faw et al., *Mix and Match*. What each policy does: docs/policies.md; the verdict: docs/verdict.md.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X, state = rng.normal(size=(300, 2)), np.repeat(["fl", "ct"], 150)
+    >>> y = (X[:, 0] > 0).astype(int)
+    >>> model = MixtureClassifier("linear", budget=60, reference="none")
+    >>> model = model.fit(X, y, source=state, X_val=X[:50], y_val=y[:50])
+    >>> sorted(model.mixture_), model.predict(X[:3]).shape
+    (['ct', 'fl'], (3,))
+    """
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities of the classes in ``classes_``."""
@@ -421,7 +510,86 @@ class MixtureClassifier(ClassifierMixin, _MixtureEstimator):  # type: ignore[mis
 
 
 class MixtureRegressor(RegressorMixin, _MixtureEstimator):  # type: ignore[misc]
-    """A regressor trained on the mixture of sources that does best on the target's validation rows."""
+    """A regressor trained on the mixture of sources that does best on the target's validation rows.
+
+    Parameters
+    ----------
+    estimator
+        The model: ``"mlp"``, ``"linear"``, ``"lightgbm"``, ``"xgboost"``, ``"sklearn:NAME"``; anything with
+        ``partial_fit``; an estimator of LightGBM or XGBoost; or a function that returns a torch module.
+    policy
+        How the budget is spent: an algorithm id, a Search, or a function of a Setting that makes one; None
+        is ``auto``.
+    metric
+        What the user wants to be good: a name or a function of labels and predictions.
+    objective
+        What the search minimises: ``"loss"``, or the ``"metric"`` itself.
+    budget
+        Λ: SGD steps in all; trees, for boosting. None is chosen from the data.
+    steps
+        λ: steps of a node.
+    batch_size
+        Rows of a step.
+    lr
+        η: the step size.
+    minimum, maximum
+        Bounds of weights by source.
+    max_passes
+        How often a source's rows may be read at the most.
+    baselines
+        Ids whose validation scores are wanted too, each at the same budget, in ``baselines_``.
+    holdout
+        Share of the validation rows that only score; None: a quarter from 150 rows on.
+    nested
+        Score by five whole fits on parts of the validation rows.
+    reference
+        What the verdict compares with: ``"uniform"``, ``"all"`` or ``"none"``.
+    attribution
+        What each source is worth: ``"loo"``, ``"shapley"`` or None.
+    stop_early
+        End a tree search once what it can gain is below the noise.
+    use_target_rows
+        Whether the target's own rows may train: ``"auto"`` or ``"never"``; None leaves it to the policy.
+    class_weight
+        Of classifiers alone.
+    validation_fraction
+        Of the rows, set aside as validation rows where ``fit`` gets none.
+    storage, study, resume
+        Where the study is kept, its name there, and whether to go on with it.
+    workers
+        Processes that train; the answer is the same for any number.
+    time_limit
+        Seconds.
+    random_state
+        The seed; an int, a numpy generator or None.
+    unit, schedule, untrained_root, reset_optimizer, nu, rho, optimism, returns, width, init, segments
+        As of ``mixtree.fit``.
+
+    Attributes
+    ----------
+    mixture_
+        Weight by source.
+    verdict_
+        How sure the result is, and compared with what.
+    tree_, history_, spent_, reason_, chosen_
+        All nodes; the best one by steps; steps by phase; why the study ended; what was chosen.
+    metric_, best_score_, baselines_
+        The metric's name, the model's value of it on the validation rows, and that of the baselines.
+
+    References
+    ----------
+    Faw et al., *Mix and Match*. What each policy does: docs/policies.md; the verdict: docs/verdict.md.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X, state = rng.normal(size=(300, 2)), np.repeat(["fl", "ct"], 150)
+    >>> y = X[:, 0] + 3
+    >>> model = MixtureRegressor("linear", budget=60, reference="none")
+    >>> model = model.fit(X, y, source=state, X_val=X[:50], y_val=y[:50])
+    >>> sorted(model.mixture_), model.predict(X[:3]).shape
+    (['ct', 'fl'], (3,))
+    """
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Predictions in the units of y."""
@@ -470,7 +638,7 @@ def _is_table(X: Any) -> bool:
     """
     if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 2:
         return any(isinstance(value, str) for value in X.flat)
-    if not hasattr(X, "columns") or not hasattr(X, "dtypes"):
+    if frame_columns(X) is None or not hasattr(X, "dtypes"):
         return False
     kinds = X.dtypes if isinstance(X.dtypes, list) else list(X.dtypes)
     if not all(_is_number(kind) for kind in kinds):
@@ -484,7 +652,7 @@ def _finite(X: Any) -> bool | str:
 
 
 def _refuse_text(X: Any) -> None:
-    if is_sparse(X) or hasattr(X, "columns"):
+    if is_sparse(X) or frame_columns(X) is not None:
         return
     try:
         array = np.asarray(X)
@@ -547,13 +715,15 @@ def _joined(X: Any, y: Any, source: Any) -> tuple[Any, Any, Any]:
             raise DataError(f"source {name!r}: give (X, y), features and labels")
         for values, what in zip(part, ("X", "y"), strict=False):
             refuse_lossy(values, f"{what} of source {name!r}")
-    names = np.concatenate([np.full(len(part[1]), name) for name, part in X.items()])
-    labels = joined([np.asarray(part[1]) for part in X.values()], "y")
-    return _stack([part[0] for part in X.values()]), labels, names
+    # By their names: the order in which sources are given changes nothing.
+    parts = dict(sorted(X.items(), key=lambda each: str(each[0])))
+    names = np.concatenate([np.full(len(part[1]), name) for name, part in parts.items()])
+    labels = joined([np.asarray(part[1]) for part in parts.values()], "y")
+    return _stack([part[0] for part in parts.values()]), labels, names
 
 
 def _stack(parts: list[Any]) -> Any:
-    if hasattr(parts[0], "columns"):
+    if frame_columns(parts[0]) is not None:
         import polars as pl
 
         first, *others = (as_frame(part) for part in parts)

@@ -138,21 +138,53 @@ def fit(
 ) -> Result[Any]:
     """Find the mixture of sources and the model that do best on the validation rows.
 
-    ``sources`` is ``{name: (x, y)}`` with ``val`` = (x, y), or a Sources. ``options`` are the fields of
-    FitOptions: model, policy, metric, objective, budget, steps, unit, batch_size, lr, nu, rho, optimism,
-    returns, width, minimum, maximum, max_passes, class_weight, use_target_rows, init, seed, stop_early; and
-    those of the verdict (see docs/verdict.md): holdout, nested, reference, attribution. ``test`` rows, if
-    given, only score. What ``time_limit`` (seconds) leaves is for the references.
+    Features are taken as they are: bring them to about size 1, or use MixtureClassifier and MixtureRegressor,
+    which do it. Labels of a regression are brought to size 1, and predictions back to their units; a node's
+    value is in the former. Columns of DataFrames are matched by name.
 
-    Labels that are whole numbers are classes 0, 1, …; other numbers are a regression (``classes`` says how
-    many classes there are, 0 for a regression). Labels of a regression are brought to size 1, predictions
-    back to their units; what a search minimises is in the former. Features are taken as they are: bring them
-    to about size 1, or use MixtureClassifier and MixtureRegressor, which do it. Columns of DataFrames are
-    matched by name. Without a ``model``, or with ``"auto"``, DataFrames are read as tables are, with text,
-    dates and missing values, and a portfolio of several families is fitted (``effort``). The sources' rows
-    may have weights, (x, y, weight); those of the target count alike.
-    ``result.predict(x)`` predicts further rows.
+    Without a ``model``, or with ``"auto"``, DataFrames are read as tables are, with text, dates and missing
+    values, and a portfolio of several families is fitted (docs/tables.md).
 
+    Parameters
+    ----------
+    sources
+        ``{name: (x, y)}`` or ``{name: (x, y, weight)}``, or a Sources.
+    val
+        Labelled rows of the target, ``(x, y)``; they count alike. None if ``sources`` is a Sources.
+    test
+        More such rows, which only score.
+    classes
+        Number of classes, 0 for a regression. By default whole numbers are classes 0, 1, …
+    storage
+        Where the study is kept: a file name, a database URL or a Storage; None: in memory.
+    study
+        Its name there.
+    resume
+        Go on with the study of this name.
+    workers
+        Processes that train; the answer is the same for any number.
+    time_limit
+        Seconds; what the study leaves of them is for the references.
+    listeners
+        Called with every event.
+    **options
+        The fields of FitOptions, declared in ``mixtree.fitting.options``: model, policy (an id, a Search, or
+        a function of a Setting that makes one), metric, objective, budget, steps, unit, schedule,
+        untrained_root, batch_size, lr, reset_optimizer, nu, rho, optimism, returns, width, minimum, maximum,
+        max_passes, stop_early, use_target_rows, class_weight, init, segments, seed; and those of the verdict
+        (docs/verdict.md): holdout, nested, reference, attribution; and effort, of model auto.
+
+    Returns
+    -------
+    Result
+        With ``weights``, ``verdict`` and ``tree``; ``result.predict(x)`` predicts further rows.
+
+    References
+    ----------
+    Faw et al., *Mix and Match*. What each policy does: docs/policies.md.
+
+    Examples
+    --------
     >>> from mixtree.data.synthetic import synthetic
     >>> result = fit(synthetic(rows=200).sources, model="linear", budget=60, steps=5)
     >>> sum(result.spent.values())
@@ -202,6 +234,16 @@ def load(storage: Storage | str | FilePath, study: str, trainer: Trainer[Any] | 
     -------
     Result
         With its verdict, if the study is a fit's.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from mixtree.data.synthetic import synthetic
+    >>> with TemporaryDirectory() as folder:
+    ...     place = FilePath(folder, "study.db")
+    ...     result = fit(synthetic(rows=100).sources, model="linear", budget=60, steps=20, storage=place)
+    ...     load(place, "fit").weights == result.weights
+    True
     """
     with opened(storage, exists=True) as place:
         result, told = load_study(place, study, trainer), place.verdict(study)

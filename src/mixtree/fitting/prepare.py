@@ -32,14 +32,12 @@ from mixtree.metrics import (
     class_names,
     default_metric,
 )
-from mixtree.planning.budget import theory_constants
 from mixtree.policies.early_stop import stop_early
-from mixtree.policies.registry import MANY_PASSES, chooses, kinds_of, make_search, training_sources
-from mixtree.policies.setting import AutoOptions, Setting
+from mixtree.policies.registry import chooses, kinds_of, make_search, training_sources
+from mixtree.policies.setting import MANY_PASSES, AutoOptions, Setting
 from mixtree.schedules import Schedule, geometric, linear, sqrt
 from mixtree.search import Search, SearchBase, as_search
 from mixtree.stats.selection import nested_folds
-from mixtree.theory import theory_schedule
 from mixtree.trainer import Evaluation, TrainerBase, as_trainer
 from mixtree.trainers.families import Network
 from mixtree.trainers.portfolio import AUTO
@@ -52,7 +50,6 @@ _LARGE_BATCH, _MOST_READ = 1 << 16, 10**11
 """Rows of a batch that need not be so many different ones; rows that a budget may read in all."""
 _FEW_EACH = 4  # rows of a label, on average, below which many labels are hardly classes
 _MOST_GIVEN = 1_000_000  # classes; a model has weights for each
-_L2 = 0.01  # of the theory's problem, whose loss is convex without it, but not strongly
 _KEPT = 2e7  # predictions of all nodes together that are kept for the verdict: some 160 MB
 
 
@@ -540,8 +537,9 @@ def _schedule(sources: Sources, options: FitOptions, chosen: Chosen) -> int | Sc
     if options.schedule == "theory":
         if options.model != "linear":
             raise InputError("schedule 'theory' is for convex losses: choose model 'linear'")
-        sound = theory_constants(sources, l2=_L2, seed=options.seed).sound
-        return theory_schedule(sound, budget=chosen.budget)
+        from mixtree.planning.budget import schedule_of  # a dozen files that no other fit needs
+
+        return schedule_of(sources, chosen.budget, seed=options.seed)
     if options.schedule == "geometric":
         rho = default_rho(len(sources)) if options.rho is None else options.rho
         return geometric(chosen.steps, 1.0 / rho)

@@ -55,7 +55,7 @@ def read_tables(
 
 def prepare_tables(data: TableData, options: FitOptions) -> Prepared:
     """A fit of these tables, ready to run. Reading them has told which classes have no rows."""
-    return prepare(
+    prepared = prepare(
         data.problem_sources,
         options,
         test=data.test,
@@ -64,6 +64,12 @@ def prepare_tables(data: TableData, options: FitOptions) -> Prepared:
         doubts=data.doubtful,
         layout=data.preprocessor.layout,
     )
+    if prepared.trainer.refits:
+        raise InputError(
+            f"a model folder has no safe format for {prepared.options.model}: fit it in Python (mixtree.fit, "
+            "MixtureClassifier), where it stays in memory"
+        )
+    return prepared
 
 
 def warnings_of(data: TableData, prepared: Prepared) -> tuple[str, ...]:

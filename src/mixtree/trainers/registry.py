@@ -96,7 +96,7 @@ class Predictor:
         self._names, self._classes, self._columns = like.names, like.classes, columns
         x = like.validation.x
         self._sparse, self._shape, self._dtype = is_sparse(x), tuple(x.shape[1:]), x.dtype
-        self._options = ModelOptions(transformers=getattr(trainer, "transformers", None))
+        self._options = ModelOptions(transformers=trainer.transformers)
         # A model that can only be fitted again is kept as it is, without the training rows.
         self._kept = (trainer.without_rows(), state) if trainer.refits else None
         self._loaded: tuple[Any, Any] | None = self._kept

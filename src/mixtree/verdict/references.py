@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 
+from mixtree.data.allocation import Allocation
 from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import Rows, Sources
 from mixtree.engine.loop import FINISHED
@@ -413,7 +414,7 @@ def attribution(extra: Extra, mixture: Mixture, view: View, metric: Metric) -> l
             extra.left(TRUNK_SHARE + ARM_SHARE * models)
         except TimeIsUp as up:
             return [f"no attribution: {up.words}"]
-        arms = _Arms(extra, np.asarray(mixture[: len(names)], dtype=np.float64), view, rate)
+        arms = _Arms(extra, Allocation.of(mixture, len(names)).sources, view, rate)
         arms.train(some)
         if not arms.diverged:
             break
