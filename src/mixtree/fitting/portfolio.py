@@ -116,10 +116,10 @@ ONE_FAMILY = ("lightgbm", "catboost", "extra-trees")
 """Families that make portfolios of their own."""
 _ALL = (_SOURCE, POOLED, _LOG, _HEAVY, _CATBOOST, _TREES)
 _FOLDS = {"quick": 3, "normal": 4, "thorough": 8}
-_TREES_TRIED = (50, 100, 150, 200, 300, 400, 600, 800)
+_TREES_TRIED = (30, 60, 100, 150, 200, 300, 400, 500)
 """Of which cross-fitting chooses; a classification needs no more than the first five."""
-_DEAR, _MANY_ROWS = ("catboost", "extra-trees", "mlp"), 10_000
-"""Families that are cross-fitted by half as many folds where there are so many rows."""
+_DEAR, _MANY_ROWS = ("catboost", "extra-trees", "mlp"), 3_000
+"""Families that are cross-fitted by half as many folds where there are so many rows; and the heavy one."""
 
 
 class TrainNetwork(Protocol):
@@ -198,7 +198,7 @@ class Fitter:
         self.target = self.plain.with_source(self.source, len(sources))
         absolute = not sources.classes and metric.name.startswith("mae")
         self.task = Task(sources.classes, ABSOLUTE if absolute else "squared", seed % 2**31)
-        self.tried = [n for n in _TREES_TRIED if n <= (300 if sources.classes or effort == "quick" else 800)]
+        self.tried = [n for n in _TREES_TRIED if n <= (200 if sources.classes or effort == "quick" else 800)]
         own = len(sources.validation)
         rng = np.random.default_rng(derive_seed(seed, (1,)))
         groups = near_twins(self.plain.typed[self.count :])
@@ -282,7 +282,7 @@ class Fitter:
             member = self.member(recipe, own[:0])
             return self._crossed(recipe, self.predict(member, own), self.count, member)
         folds = self.folds
-        if recipe.family in _DEAR and self.count > _MANY_ROWS:
+        if (recipe.family in _DEAR or recipe.name == _HEAVY.name) and self.count > _MANY_ROWS:
             folds = folds // 2
         found, read = np.empty(self.shape), 0
         for fold in range(int(folds.max()) + 1):

@@ -101,7 +101,7 @@ class Task:
     loss: str = "squared"
     seed: int = 0
     trees: int = 200
-    rate: float = 0.05
+    rate: float = 0.08
 
 
 class Fitted(ABC):
