@@ -190,3 +190,15 @@ def test_only_positive_and_skewed_labels_can_be_logarithms():
     assert can_log(np.exp(rng.normal(size=500)))
     assert not can_log(rng.normal(size=500) + 10)
     assert not can_log(np.exp(rng.normal(size=500)) - 1)
+
+
+def test_a_library_that_is_missing_is_told(monkeypatch):
+    sources, val, test = tables()
+    monkeypatch.setattr("mixtree.fitting.portfolio.has_catboost", lambda: False)
+    result = mixtree.fit(sources, val, model="auto", time_limit=0.01)
+    assert result.predict(test[0]).shape == (80, 2)
+    assert len(result.spent) < 8  # the time limit joins what is ready
+    x = pd.concat([x for x, _ in sources.values()], ignore_index=True)
+    y = np.concatenate([y for _, y in sources.values()])
+    with pytest.raises(ImportError, match="CatBoost needs optional packages"):
+        MixtureClassifier("catboost").fit(x, y, X_val=val[0], y_val=val[1])
