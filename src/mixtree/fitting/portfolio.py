@@ -36,6 +36,7 @@ from mixtree.trainer import Evaluation, Job, TrainerBase
 from mixtree.trainers.families import (
     ABSOLUTE,
     FAMILIES,
+    ExtraTrees,
     Fitted,
     LightGBM,
     Table,
@@ -55,6 +56,7 @@ _LEAST = 0.01
 """Of a weight: a member below it costs more in predicting than it gives."""
 _OWN_ROWS = 50.0  # of the target, at which a member of them alone counts half of one that reads sources
 _SURELY = 2.0  # standard errors by which another mixture must be better than the pooled one
+_LEAST_OWN = 2  # rows of the target: one is predicted by models that read the other
 _RARELY, _MOST_PAIRED = 0.05, 3_000
 """Chance of two rows to agree below which agreeing says something; rows that are compared two by two."""
 _RACED, _ALIKE = 100, 0.02
@@ -104,22 +106,26 @@ _LINEAR_TARGET = Recipe("linear-target", "linear", target=1.0, sources=False)
 _HEAVY = replace(_SOURCE, name="lightgbm-target-5", target=5.0)
 _TREES = Recipe("extra-trees-source", "extra-trees", column=True, target=1.0)
 _CATBOOST = Recipe("catboost-source", "catboost", column=True, target=1.0)
+_CATBOOST_HEAVY = replace(_CATBOOST, name="catboost-target-5", target=5.0)
 NETWORK = Recipe("network", "mlp", target=1.0)
 
 _MEMBERS: Mapping[str, tuple[Recipe, ...]] = {
     "quick": (_LINEAR, _LINEAR_TARGET),
     "normal": (_LINEAR, _LINEAR_TARGET, _HEAVY, _CATBOOST, _TREES, NETWORK),
-    "thorough": (_LINEAR, _LINEAR_TARGET, _HEAVY, _CATBOOST, _TREES, NETWORK),
+    "thorough": (_LINEAR, _LINEAR_TARGET, _HEAVY, _CATBOOST, _CATBOOST_HEAVY, _TREES, NETWORK),
 }
 """By effort, in the order in which they are fitted; before them LightGBM, pooled and with the source."""
 ONE_FAMILY = ("lightgbm", "catboost", "extra-trees")
 """Families that make portfolios of their own."""
 _ALL = (_SOURCE, POOLED, _LOG, _HEAVY, _CATBOOST, _TREES)
 _FOLDS = {"quick": 3, "normal": 4, "thorough": 8}
+_WORK = {"quick": 1, "normal": 1, "thorough": 2}
+"""How many times the usual number of trees, in steps so much smaller."""
 _TREES_TRIED = (30, 60, 100, 150, 200, 300, 400, 500)
 """Of which cross-fitting chooses; a classification needs no more than the first five."""
 _DEAR, _MANY_ROWS = ("catboost", "extra-trees", "mlp"), 3_000
 """Families that are cross-fitted by half as many folds where there are so many rows; and the heavy one."""
+_MOST_DRAWN = 30_000  # rows of the sources that ExtraTrees reads: each of its trees takes all rows apart
 
 
 class TrainNetwork(Protocol):
@@ -197,9 +203,16 @@ class Fitter:
         self.plain = Table.of(_stacked([part.x for part in parts]), layout)
         self.target = self.plain.with_source(self.source, len(sources))
         absolute = not sources.classes and metric.name.startswith("mae")
-        self.task = Task(sources.classes, ABSOLUTE if absolute else "squared", seed % 2**31)
-        self.tried = [n for n in _TREES_TRIED if n <= (200 if sources.classes or effort == "quick" else 800)]
+        self.thrifty, work = effort != "thorough", _WORK[effort]
+        self.task = Task(sources.classes, ABSOLUTE if absolute else "squared", seed % 2**31, work=work)
+        most = 200 if sources.classes or effort == "quick" else _TREES_TRIED[-1]
+        self.tried = [n * work for n in _TREES_TRIED if n <= most]
         own = len(sources.validation)
+        if own < _LEAST_OWN:
+            raise DataError(
+                f"a portfolio is joined by cross-fitting on the target's rows, and there is {own}: give "
+                f"{_LEAST_OWN} or more, or choose a model, such as mlp"
+            )
         rng = np.random.default_rng(derive_seed(seed, (1,)))
         groups = near_twins(self.plain.typed[self.count :])
         first, group = np.unique(groups, return_index=True, return_inverse=True)[1:]
@@ -208,6 +221,8 @@ class Fitter:
         self.folds = label_folds(sources.validation.y[first], folds, rng)[group]
         self.grouped = own - len(first)
         self.weight = np.concatenate([part.weights for part in sources.rows])
+        if not self.weight.any():
+            raise DataError("all rows of the sources have weight 0: there is nothing to learn from")
         self.units = {False: Units(), True: Units()}
         self.shape = (own, sources.classes) if sources.classes else (own,)
         if not sources.classes:
@@ -234,12 +249,27 @@ class Fitter:
             return Member(recipe.name, self._network(inside, units, "auto", purpose), False, units)
         weight = np.zeros(len(self.y))
         if recipe.sources:
-            weight[: self.count] = self.weight
+            weight[: self.count] = self._drawn() if recipe.family == ExtraTrees.family else self.weight
         weight[self.count + inside] = recipe.target
         labels = self.y if self.sources.classes else units.scaled(self.y)
         table = self.target if recipe.column else self.plain
         fitted = fit_family(FAMILIES[recipe.family], table, labels, weight, self.task)
         return Member(recipe.name, fitted, recipe.column, units)
+
+    def _drawn(self) -> Array:
+        """The weights of the sources' rows, 0 for those that a family which takes fewer leaves out."""
+        if self.count <= _MOST_DRAWN:
+            return self.weight
+        rng = np.random.default_rng(derive_seed(self.seed, (3,)))
+        drawn = rng.choice(self.count, _MOST_DRAWN, replace=False)
+        weight = np.zeros(self.count)
+        weight[drawn] = self.weight[drawn] * self.count / _MOST_DRAWN
+        return weight
+
+    def _reads(self, recipe: Recipe) -> int:
+        """How many of the sources' rows one fit of this member reads."""
+        most = _MOST_DRAWN if recipe.family == ExtraTrees.family else self.count
+        return min(most, self.count) * recipe.sources
 
     def _network(self, inside: NDArray[Any], units: Units, policy: str, purpose: int) -> Fitted:
         if self.network is None:
@@ -280,15 +310,15 @@ class Fitter:
         own = np.arange(len(self.sources.validation))
         if not recipe.own:
             member = self.member(recipe, own[:0])
-            return self._crossed(recipe, self.predict(member, own), self.count, member)
+            return self._crossed(recipe, self.predict(member, own), self._reads(recipe), member)
         folds = self.folds
-        if (recipe.family in _DEAR or recipe.name == _HEAVY.name) and self.count > _MANY_ROWS:
+        if (recipe.family in _DEAR or recipe.name == _HEAVY.name) and self.thrifty and self.count > _MANY_ROWS:
             folds = folds // 2
         found, read = np.empty(self.shape), 0
         for fold in range(int(folds.max()) + 1):
             inside, out = own[folds != fold], own[folds == fold]
             found[out] = self.predict(self.member(recipe, inside, fold + 1), out)
-            read += self.count * recipe.sources + len(inside)
+            read += self._reads(recipe) + len(inside)
         return self._crossed(recipe, found, read)
 
     def _crossed(
@@ -302,7 +332,7 @@ class Fitter:
         if crossed.member is not None:
             return crossed
         recipe, own = crossed.recipe, np.arange(len(self.sources.validation))
-        read = crossed.rows_read + self.count * recipe.sources + len(own)
+        read = crossed.rows_read + self._reads(recipe) + len(own)
         return replace(crossed, member=self.member(recipe, own), rows_read=read)
 
     def choose_trees(self, recipe: Recipe) -> tuple[Crossed, str]:
@@ -431,7 +461,8 @@ def deficits(metric: Metric, y: NDArray[Any], predictions: Sequence[Array], clas
         if not isfinite(error):
             losses = row_losses(y, each, classes) - row_losses(y, predictions[best], classes)
             gap, error = (float(value) for value in mean_and_error(losses))
-        found[place] = 0.0 if gap <= 0.0 else gap / max(error, 1e-12)
+        # A single row tells nothing of how sure a gap is.
+        found[place] = 0.0 if gap <= 0.0 or not isfinite(error) else gap / max(error, 1e-12)
     return found
 
 
@@ -530,15 +561,18 @@ class PortfolioTrainer(TrainerBase[Progress]):
 
     def crossed(self, members: Sequence[Crossed]) -> Array:
         """What portfolios that neither fitted nor weighed their members on a row predict for it."""
-        stack = np.stack([each.predictions for each in members])
-        found, folds = np.empty_like(stack[0]), self.fitter.folds
+        found, folds = np.zeros_like(members[0].predictions), self.fitter.folds
         for fold in range(int(folds.max()) + 1):
+            out = folds == fold
             try:
-                weights = list(self.weights(members, np.flatnonzero(folds != fold)).values())
+                weights = self.weights(members, np.flatnonzero(~out))
             except DataError:  # a part of few rows may lack a class
-                weights = [1.0 / len(members)] * len(members)
-            found[folds == fold] = np.tensordot(weights, stack[:, folds == fold], 1)
-        return np.asarray(found)
+                ready = [each.recipe.name for each in members if each.member is not None]
+                weights = dict.fromkeys(ready, 1.0 / len(ready))
+            for each in members:
+                if weights.get(each.recipe.name):  # what has none may be no number
+                    found[out] += weights[each.recipe.name] * each.predictions[out]
+        return found
 
     def evaluate(self, states: Sequence[Progress]) -> list[Evaluation]:
         evaluations = []

@@ -88,7 +88,7 @@ def judge_portfolio(case: Case, *, reference: str, seed: int, warnings: tuple[st
         predictions = case.by(fitter.pooled(family))
         against[name] = paired_difference(metric, y, mine, predictions, seed=seed)
         spent[name] = 1
-    score = honest_score(metric, y, mine, rows_role="nested" if case.judges is None else case.role, seed=seed)
+    score = honest_score(metric, y, mine, rows_role="joined" if case.judges is None else case.role, seed=seed)
     few = [f"only {len(y)} rows score: intervals of so few are not to be relied on"] if len(y) < FEW else []
     return make_verdict(
         metric,

@@ -44,8 +44,9 @@ from mixtree.stats.resampling import (
     p_value,
 )
 
-Role: TypeAlias = Literal["test", "holdout", "nested", "cross-fitted", "validation", "trained"]
-"""What the rows did before they scored: ``validation`` rows chose the model, ``trained`` rows made it."""
+Role: TypeAlias = Literal["test", "holdout", "nested", "joined", "cross-fitted", "validation", "trained"]
+"""What the rows did before they scored: ``validation`` rows chose the model, ``trained`` rows made it; of
+``joined`` ones each was predicted by models and weights that were made without it."""
 
 FEW = 20
 """Rows below which the 95 % of an interval cannot be relied on."""

@@ -38,7 +38,9 @@ MANY_VALUES = 16
 """A category of more has too many indicators for trees that draw their splits."""
 _SHRUNK = 10.0  # rows of the overall mean that a value's own mean is shrunk by
 _PENALTIES = (0.003, 0.03, 0.3, 3.0)
-_ROUNDS = 200  # of CatBoost
+_RATE = 0.08  # of LightGBM
+_ROUNDS, _CAT_RATE = 200, 0.12  # of CatBoost
+_FOREST = 64  # trees of ExtraTrees
 _ITERATIONS = 12  # of reweighting, after which the median regression has settled
 _NEAR = 1e-3  # standard deviations: residuals below this weigh alike
 
@@ -101,7 +103,8 @@ class Task:
     loss: str = "squared"
     seed: int = 0
     trees: int = 200
-    rate: float = 0.08
+    work: int = 1
+    """How many times the usual number of trees, in steps so much smaller."""
 
 
 class Fitted(ABC):
@@ -147,7 +150,7 @@ class LightGBM(Fitted):
         params = {
             "objective": _objective(task),
             **({"num_class": task.classes} if task.classes > 2 else {}),
-            "learning_rate": task.rate,
+            "learning_rate": _RATE / task.work,
             "min_data_in_leaf": min(20, max(1, len(table) // 10)),
             # On the design tables each of these was a little better than the library's default.
             "feature_fraction": 0.6,
@@ -211,8 +214,8 @@ class CatBoost(Fitted):
         model = package.CatBoost(
             {
                 "loss_function": {0: absolute, 2: "Logloss"}.get(task.classes, "MultiClass"),
-                "iterations": _ROUNDS,
-                "learning_rate": 0.12,
+                "iterations": _ROUNDS * task.work,
+                "learning_rate": _CAT_RATE / task.work,
                 "depth": 6,
                 "boosting_type": "Plain",
                 "max_ctr_complexity": 1,
@@ -309,7 +312,7 @@ class ExtraTrees(Fitted):
         self = cls(_NO_FOREST, tuple(means), kept, np.array(large, dtype=np.int64), task.classes)
         kind = ExtraTreesClassifier if task.classes else ExtraTreesRegressor
         model = kind(
-            n_estimators=64,
+            n_estimators=_FOREST * task.work,
             min_samples_leaf=2,
             max_features="sqrt" if task.classes else 0.5,
             random_state=task.seed % 2**32,
@@ -522,8 +525,7 @@ def fit_family(family: type[Fitted], table: Table, y: NDArray[Any], weight: Arra
         return Constant.fit(table, y, weight, task)
     if not task.classes or len(kinds) == task.classes:
         return family.fit(table, y, weight, task)
-    some = Task(len(kinds), task.loss, task.seed, task.trees, task.rate)
-    inner = family.fit(table, np.searchsorted(kinds, y), weight, some)
+    inner = family.fit(table, np.searchsorted(kinds, y), weight, replace(task, classes=len(kinds)))
     return Partial(inner, kinds.astype(np.int64), task.classes)
 
 

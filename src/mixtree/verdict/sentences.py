@@ -420,6 +420,11 @@ def _expected(
             f"expect {quoted}, measured on {rows} by fits like this one, none of which saw the rows "
             "it was scored on"
         )
+    if score.role == "joined":
+        return _sentence(
+            f"expect {quoted}, cross-fitted on {rows}: models fitted without a row predict it, joined by weights "
+            "chosen on others; settings and members were chosen on all"
+        )
     return _sentence(f"expect {quoted}, measured on {rows} that chose nothing")
 
 
