@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,11 @@ from mixtree.stats.intervals import is_area, is_error, is_share
 from mixtree.stats.selection import nested_folds
 from mixtree.tree import Node, Path, Tree
 from mixtree.verdict import CrossFit, ScoreInterval, cross_fitted, honest_score
-from mixtree.verdict.fitted import Fitted
 from mixtree.verdict.references import Extra, TimeIsUp, View, nested_predictions
 from mixtree.verdict.sentences import number
+
+if TYPE_CHECKING:
+    from mixtree.verdict.fitted import Fitted
 
 Floats = NDArray[np.float64]
 _Interval = TypeVar("_Interval", bound=ScoreInterval | CrossFit)
