@@ -35,7 +35,11 @@ def all_parts(problem: Problem) -> list[Rows]:
 
 def split(target: str, seed: int = 0, **sizes: int) -> Any:
     return module._split(
-        module._table().carrier, target, seed=seed, **{"validation": None, "test": None, **sizes}
+        module._table().carrier,
+        target,
+        seed=seed,
+        mixture=KNOWN_MIXTURE,
+        **{"validation": None, "test": None, **sizes},
     )
 
 
