@@ -110,7 +110,8 @@ def load_tables(spec: TableSpec, *, seed: int = 0, preprocessor: Preprocessor | 
     told += _notes(labels, ready)
     validation, classes = judges["validation"].rows, len(labels.classes or ())
     lacking = labels.absent(validation.y)
-    absent = f"validation has no row of class {names(lacking, most=5)}: scores say nothing about it"
+    missed = f"validation has no row of class {names(lacking, most=5)}"
+    absent = [f"{missed}: scores say nothing about it"] if lacking else []
     sources = Sources(tuple(ready), tuple(ready.values()), validation, classes)
     test = judges["test"].rows if "test" in judges else None
     sources, test, doubts = independent(sources, test, leakage=leakage)
@@ -120,7 +121,7 @@ def load_tables(spec: TableSpec, *, seed: int = 0, preprocessor: Preprocessor | 
         preprocessor,
         labels,
         leakage,
-        (*told, *given_away, *((absent,) if lacking else ()), *doubts),
+        (*told, *given_away, *absent, *doubts),
         (*given_away, *absent, *doubts),
     )
 
