@@ -9,7 +9,7 @@ from math import inf, isfinite
 from typing import Generic, Literal
 
 from mixtree.engine.checks import Checked
-from mixtree.engine.executors import start_executor
+from mixtree.engine.executors import Cluster, start_executor
 from mixtree.engine.executors.base import Done, Executor, Group, Runner
 from mixtree.engine.interrupts import Interrupts
 from mixtree.engine.models import Models, Upkeep
@@ -32,7 +32,7 @@ FINISHED = "the search has finished"
 class Limits:
     """How a study runs; none of it changes its numbers."""
 
-    workers: int = 1
+    workers: int | Cluster = 1
     time_limit: float | None = None
     max_failures: int = 3
     keep: Literal["all", "frontier", "best"] = "frontier"
@@ -138,7 +138,7 @@ class Loop(Generic[State]):
     def _train(self, trials: Sequence[Trial]) -> dict[Path, Evaluation]:
         groups, fresh = self.groups(trials), () not in self.history.round_of
         if self._executor is None:
-            self._executor = start_executor(self.runner, self.limits)
+            self._executor = start_executor(self.runner, self.models, self.limits)
         wanted = {trial.path for trial in trials}
         evaluations: dict[Path, Evaluation] = {}
         restored: set[Path] = set()
@@ -164,7 +164,7 @@ class Loop(Generic[State]):
         """By the trainer's groups, never by the number of workers, where numbers could depend on it."""
         if self._group is not None:
             return self.history.groups(trials, self._group)
-        return [(trial,) for trial in trials] if self.limits.workers > 1 else [tuple(trials)]
+        return [(trial,) for trial in trials] if self.limits.workers != 1 else [tuple(trials)]
 
     def _take(self, done: Done, wanted: set[Path]) -> dict[Path, Evaluation]:
         """What a group has measured of the wanted nodes, written down; of others it is compared."""
@@ -177,7 +177,7 @@ class Loop(Generic[State]):
         elif len(measured) != len(done.group):
             raise SearchError(f"the trainer evaluated {len(measured)} of {len(done.group)} models")
         self._steps_run += sum(trial.steps for trial in done.group)
-        self._seconds_run += done.seconds / self.limits.workers
+        self._seconds_run += done.seconds / (self._executor.workers if self._executor else 1)
         evaluations, rows, number = {}, [], self.history.round_of
         for trial, each in zip(done.group, measured, strict=True):
             evaluation = self.value(each)

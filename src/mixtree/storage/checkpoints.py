@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -125,6 +126,20 @@ class Checkpoints:
     def clear(self) -> None:
         """Remove all models of the study."""
         self._files.clear()
+
+    def mark(self) -> str:
+        """Leave a mark there, by which another process can tell that it sees the same place."""
+        name = f"{secrets.token_hex(8)}.tmp"
+        self._files.write(name, b"mark")
+        return name
+
+    def sees(self, mark: str) -> bool:
+        """Whether the mark is there."""
+        return self._files.exists(mark)
+
+    def unmark(self, mark: str) -> None:
+        """Remove the mark."""
+        self._files.delete(mark)
 
     def copy_to(self, other: Checkpoints) -> None:
         """Copy all models to another study's place."""
