@@ -5,13 +5,33 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
 INPUTS := pyproject.toml constraints.txt hatch_build.py src/mixtree/_native/_arithmetic.c src/mixtree/_native/_mlp.c
 
-.PHONY: demo test lint bench arena attack clean
+.PHONY: demo test test-extras check coverage hooks simulate lint bench arena attack clean
 
-demo: $(VENV)/.base
+demo: $(VENV)/.demo
 	$(BIN)/mixtree demo
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# What needs heavy real components: tests marked extras.
+test-extras: $(VENV)/.extras
+	$(BIN)/python -m pytest tests -m extras
+
+# The quick part, for every commit.
+check: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not extras and not simulation"
+
+# How much of the core the tests reach.
+coverage: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
+
+# Local hooks: ruff, format, the commit's subject.
+hooks: $(VENV)/.dev
+	$(BIN)/pre-commit install --hook-type pre-commit --hook-type commit-msg
+
+# Long simulations of known results.
+simulate: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests -m simulation
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -37,9 +57,17 @@ $(VENV)/.base: $(VENV)/.pip
 	$(PIP) install -q -c constraints.txt -e .
 	touch $@
 
+$(VENV)/.demo: $(VENV)/.pip
+	$(PIP) install -q -c constraints.txt -e ".[demo]"
+	touch $@
+
 $(VENV)/.dev: $(VENV)/.pip
 	$(PIP) install -q -c constraints.txt -e ".[all]" --group dev
-	touch $@ $(VENV)/.base
+	touch $@ $(VENV)/.base $(VENV)/.demo
+
+$(VENV)/.extras: $(VENV)/.dev
+	$(PIP) install -q -c constraints.txt -e ".[all]" --group extras
+	touch $@
 
 clean:
 	rm -rf $(VENV) mixtree-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -6,7 +6,7 @@ Seeds are fixed here, before any run; ``--full`` repeats every cell 2,000 times,
 half, whole fits a fifth as often (``auto`` two fifths). A cell fails if its coverage is significantly (99 %,
 one-sided) below 95 %, its rate of false alarms above 5 %, or its bias beyond 0.2 standard errors. ``time``
 only prints what a verdict costs. Writes results/coverage.json (cells of other parts stay) and, with
-``--document``, the tables in docs/verdict.md.
+``--document``, the tables in docs/results/verdict.md.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from mixtree.verdict import (
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "coverage.json"
-DOCUMENT = HERE.parent / "docs" / "verdict.md"
+DOCUMENT = HERE.parent / "docs" / "results" / "verdict.md"
 SEED = 20_241_105
 ROWS = (50, 100, 300)
 FULL, QUICK = 2_000, 300
@@ -951,8 +951,8 @@ def _about(name: str, cells: list[dict[str, Any]]) -> str:
         )
     if name == "tables":
         return (
-            "The same of default studies of real tables (`flights` comes with the package, for the others "
-            "see docs/reproduction.md):"
+            "The same of default studies of real tables (`flights` comes with the extra `demo`, for the "
+            "others see docs/reproduction.md):"
         )
     counts = [cell["repetitions"] for cell in cells if cell["repetitions"]]
     if name == "tails":
@@ -1046,7 +1046,7 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help=f"{FULL} repetitions of every cell, not {QUICK}")
     parser.add_argument("--repetitions", type=int, help="another number of them")
     parser.add_argument("--part", nargs="*", choices=PARTS, default=list(PARTS), help="which simulations")
-    parser.add_argument("--document", action="store_true", help="write the table into docs/verdict.md")
+    parser.add_argument("--document", action="store_true", help="write it to docs/results/verdict.md")
     parser.add_argument(
         "--seed", type=int, default=SEED, help="the published figures are those of the default"
     )

@@ -4,7 +4,7 @@
 
 What two algorithms' models predict is drawn directly: the label's own signal, what an algorithm gets wrong on
 a row whatever its seed, what a seed gets wrong on all rows, and on single rows. The truth is the mean over
-seeds of the difference on a million rows. ``--document`` writes the table into docs/verdict.md.
+seeds of the difference on a million rows. ``--document`` writes the table into docs/results/verdict.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from mixtree.metrics import ACCURACY, AUROC, LOG_LOSS, RMSE, Metric
 from mixtree.verdict import Repeat, repeated_difference
 
-DOCUMENT = Path(__file__).parent.parent / "docs" / "verdict.md"
+DOCUMENT = Path(__file__).parent.parent / "docs" / "results" / "verdict.md"
 START, END = "<!-- repeats: written by benchmarks/repeats.py -->", "<!-- end of repeats -->"
 SEED = 20_250_301
 ROWS, POOL, SEEDS = 100, 10_000, 100
@@ -149,7 +149,7 @@ def table(repetitions: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Coverage of the intervals of mixtree compare.")
     parser.add_argument("--repetitions", type=int, default=1000)
-    parser.add_argument("--document", action="store_true", help="write the table into docs/verdict.md")
+    parser.add_argument("--document", action="store_true", help="write it to docs/results/verdict.md")
     arguments = parser.parse_args()
     started = time.perf_counter()
     found = table(arguments.repetitions)

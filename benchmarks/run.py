@@ -1,6 +1,6 @@
 """All benchmarks: ``make bench``. Ratios come from interleaved runs in one process; no time is ever asserted.
 
-Prints a table, writes results/latest.json (a list of {name, ratio, target, met}) and docs/engines.md.
+Prints a table, writes results/latest.json (a list of {name, ratio, target, met}) and docs/results/speed.md.
 """
 
 from __future__ import annotations
@@ -34,19 +34,7 @@ INTRODUCTION = """# Speed: what was measured
 Written by `make bench` (benchmarks/run.py). Ratios come from interleaved runs on one machine and compare
 CPU times; the *tidy torch loop* is what a good user writes: one thread, indices drawn ahead, no needless
 copies. From run to run a ratio differs by up to an eighth on such a machine: a target that is missed by less
-counts as met, *within the noise*.
-
-How the built-in network came to be a small C kernel: on the main shape (100 features, 3 × 128 ReLU, 3
-classes, batch 50) numpy with fused updates through BLAS reached 2.8 × the tidy loop, hand-written batched
-torch (`baddbmm_` with the update inside) 3.9 × for eight models and 2.9 × for one. A kernel that keeps
-bias, activation and update inside the matrix products does better for *one* model than any of these for
-eight, needs no torch, and a model's bits never depend on the models beside it. It is compiled when the
-package is installed (plain C, vector extensions, AVX2 and AVX-512 chosen at run time); where there is no
-compiler, numpy computes the same formulas.
-
-What a search computes for every node (the cut of a cell, its mean, the seed of a path) is compiled too: after
-a training the interpreter's own code and data come from far caches, so that a few loops over sixteen numbers
-are felt beside a short one. Python computes the same bits where there is no compiler.
+counts as met, *within the noise*. The engines: [engines.md](../engines.md).
 
 """
 
@@ -87,7 +75,7 @@ def main() -> None:
         names = {row["name"] for row in rows}
         kept = [row for row in json.loads(latest.read_text(encoding="utf-8")) if row["name"] not in names]
     latest.write_text(json.dumps(kept + rows, indent=1) + "\n", encoding="utf-8")
-    page = HERE.parent / "docs" / "engines.md"
+    page = HERE.parent / "docs" / "results" / "speed.md"
     page.write_text(document(kept + rows), encoding="utf-8")
 
 

@@ -78,3 +78,40 @@ def test_the_readme_s_study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (block,) = [each for each in blocks("README.md") if "TreeSearch" in each]
     exec(compile(block.replace(", workers=2", ""), "README.md", "exec"), {"__name__": "page"})
+
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as links know them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    lost = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        place = (page.parent / name).resolve() if name else page
+        if not place.exists() or (anchor and anchor not in anchors(place)):
+            lost.append(link)
+    assert not lost
+
+
+@pytest.mark.parametrize("name", ["policies.md", "verdict.md", "engines.md"])
+def test_guides_are_short_and_tables_of_results_stand_elsewhere(name):
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert len(text.split()) <= 3500
+    assert "<!-- " not in text
+    assert "results/" in text and "DECISIONS.md" in text
+
+
+def test_generated_pages_are_in_the_results_folder():
+    written = {"arena.md", "seeds.md", "speed.md", "undertrained.md", "verdict.md"}
+    assert written <= {page.name for page in (ROOT / "docs" / "results").glob("*.md")}

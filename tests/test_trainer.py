@@ -30,9 +30,9 @@ def torch_trainer() -> TrainerBase[Any]:
 
 
 CAN = {
-    "mlp": (lambda: MlpTrainer(SOURCES, hidden=()), {"predict", "average", "gradients", "lr", "engine"}),
-    "torch": (torch_trainer, {"predict", "average", "gradients", "lr", "engine"}),
-    "reference": (lambda: ReferenceTrainer(SOURCES), {"predict", "lr"}),
+    "mlp": (lambda: MlpTrainer(SOURCES, hidden=()), {"predict", "merge", "gradients", "lr", "engine"}),
+    "torch": (torch_trainer, {"predict", "merge", "gradients", "lr", "engine"}),
+    "reference": (lambda: ReferenceTrainer(SOURCES), {"predict", "merge", "lr"}),
     "sklearn": (
         lambda: PartialFitTrainer(SOURCES, SGDClassifier(learning_rate="constant")),
         {"predict", "lr"},
@@ -49,7 +49,7 @@ def test_what_a_trainer_cannot_do_is_none(name: str) -> None:
     make, can = CAN[name]
     trainer = make()
     assert as_trainer(trainer) is trainer
-    optional = ("predict", "average", "gradients", "lr", "engine")
+    optional = ("predict", "merge", "gradients", "lr", "engine")
     assert {each for each in optional if getattr(trainer, each) is not None} == can
     assert trainer.group is None
     assert isinstance(trainer.describe(), dict)

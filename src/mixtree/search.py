@@ -206,6 +206,7 @@ def as_node(trial: Trial, evaluation: Evaluation) -> Node:
         trial.lr_scale,
         trial.phase,
         trial.segment,
+        merged=trial.merged,
     )
 
 

@@ -118,8 +118,9 @@ class TrainerBase(ABC, Generic[State]):
     """The base step size, for messages."""
     predict: Any = None
     """``predict(state, x)``: (n, classes) probabilities, or (n,) in a regression. None: it only scores."""
-    average: Any = None
-    """``average(states)``: one model of the mean weights."""
+    merge: Any = None
+    """``merge(states, weights, mixture)``: one model of the weighted mean of these, without their optimizers'
+    memories; what must be computed again from rows is, on rows of the mixture."""
     gradients: Any = None
     """``gradients(state, source, rows)``: the loss's gradient on these rows, as one vector."""
 
@@ -165,7 +166,7 @@ class _WithDefaults(TrainerBase[State]):
             "names",
             "lr",
             "predict",
-            "average",
+            "merge",
             "gradients",
             "prepare",
             "epochs",

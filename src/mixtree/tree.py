@@ -28,8 +28,20 @@ class Segment:
 
 
 @value
+class Merge:
+    """A weighted mean of models of the tree."""
+
+    paths: tuple[Path, ...]
+    """Whose models."""
+    weights: tuple[float, ...]
+    """One for each, together 1."""
+
+
+@value
 class Trial:
     """What a search asks for: continue the model of ``path[:-1]`` on this mixture for so many steps.
+
+    A trial of 0 steps is a *look*: the merged model is evaluated, and neither trained nor kept.
 
     Parameters
     ----------
@@ -45,6 +57,8 @@ class Trial:
         A label for reports.
     segment
         Which part of a longer stage it is.
+    merged
+        The models whose mean it starts from, in place of the model of ``path[:-1]``.
     """
 
     path: Path
@@ -53,6 +67,7 @@ class Trial:
     lr_scale: float = 1.0
     phase: str = "search"
     segment: Segment | None = None
+    merged: Merge | None = None
 
 
 NodeStatus = Literal["pending", "done", "failed", "superseded"]
@@ -65,7 +80,7 @@ class Node:
 
     Parameters
     ----------
-    path, mixture, steps, lr_scale, phase, segment
+    path, mixture, steps, lr_scale, phase, segment, merged
         Those of its trial.
     value
         What the search minimises; +inf for a model that diverged, NaN while it is pending.
@@ -93,6 +108,7 @@ class Node:
     seconds: float = 0.0
     round: int = 0
     predictions: NDArray[Any] | None = None
+    merged: Merge | None = None
 
     @property
     def height(self) -> int:
@@ -103,6 +119,11 @@ class Node:
         return not isfinite(self.value)
 
     @property
+    def look(self) -> bool:
+        """A merged model that was evaluated only: nobody has kept it."""
+        return self.steps == 0
+
+    @property
     def unfinished(self) -> bool:
         """A segment of a stage that goes on after it."""
         segment = self.segment
@@ -111,7 +132,9 @@ class Node:
     @property
     def trial(self) -> Trial:
         """What was asked for."""
-        return Trial(self.path, self.mixture, self.steps, self.lr_scale, self.phase, self.segment)
+        return Trial(
+            self.path, self.mixture, self.steps, self.lr_scale, self.phase, self.segment, self.merged
+        )
 
 
 def pending(trial: Trial, number: int) -> Node:
@@ -123,6 +146,7 @@ def pending(trial: Trial, number: int) -> Node:
         lr_scale=trial.lr_scale,
         phase=trial.phase,
         segment=trial.segment,
+        merged=trial.merged,
         status="pending",
         round=number,
     )
@@ -139,7 +163,8 @@ class Tree(dict[Path, Node]):
         """Steps by phase."""
         phases: Counter[str] = Counter()
         for node in self.values():
-            phases[node.phase] += node.steps
+            if node.steps:  # looks are free
+                phases[node.phase] += node.steps
         return dict(phases)
 
     @property

@@ -69,6 +69,8 @@ def test_reproduce_runs_reports_resumes_and_documents(small, tmp_path, monkeypat
     raw = (docs / "results" / "flights-known.md").read_text(encoding="utf-8")
     assert "| the authors' η | one η for all | η tuned per algorithm |" in page
     assert "2 repeats decide nothing" in page
+    assert "CPU minutes" in page
+    assert "| – | flights-known: test score against Λ | `mixtree reproduce flights-known` |" in page
     assert "| genie+decay |" in raw
     assert "| genie+decay |" not in page
     assert str(tmp_path) not in page + raw

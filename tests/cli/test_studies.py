@@ -209,9 +209,9 @@ def test_show_lists_no_model_that_was_trained_on_validation_rows(tables, done, b
     [
         ("UPDATE studies SET config = '{'", "the row of study 'fit' was altered"),
         ("UPDATE nodes SET steps = 'x' WHERE path = '0'", "the row of node '0' was altered"),
-        ("UPDATE events SET message = '[[' WHERE kind = 'verdict'", "the verdict of study 'fit' was altered"),
+        ("UPDATE verdicts SET verdict = '[['", "the verdict of study 'fit' was altered"),
         (
-            """UPDATE events SET message = '{"sentence": 3}' WHERE kind = 'verdict'""",
+            """UPDATE verdicts SET verdict = '{"sentence": 3}'""",
             "the verdict of study 'fit' was altered or damaged .sentence must be text",
         ),
         (

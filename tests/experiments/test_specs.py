@@ -67,3 +67,9 @@ def test_notes_are_of_wine_only():
 def test_unknown_names_are_refused():
     with pytest.raises(InputError, match="the experiments are allstate"):
         experiments("wine")
+
+
+def test_every_figure_of_the_paper_has_its_experiment():
+    figures = [number for name in PAPER for number in EXPERIMENTS[name].figures.split(" and ")]
+    assert sorted(figures) == list("123456")
+    assert all(not EXPERIMENTS[name].figures for name in ("flights-new", "flights-known"))

@@ -162,7 +162,7 @@ def test_a_warning_is_not_logged_twice_by_default(caplog):
         result = study(log_events())
     warned = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warned) == len(result.warnings) > 0
-    assert {record.name for record in caplog.records} == {"mixtree.events", "mixtree.engine.loop"}
+    assert {record.name for record in caplog.records} == {"mixtree.events", "mixtree.engine.reporting"}
 
 
 def test_many_sources_do_not_fill_the_line():

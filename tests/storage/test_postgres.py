@@ -204,6 +204,7 @@ def test_tables_of_the_first_version_are_brought_up(storage: SqlStorage, url: st
         for column in ("sizes", "notes", "models"):
             connection.execute(sa.text(f"ALTER TABLE studies DROP COLUMN {column}"))
         connection.execute(sa.text("ALTER TABLE nodes DROP COLUMN segment"))
+        connection.execute(sa.text("ALTER TABLE nodes DROP COLUMN merged"))
         connection.execute(sa.text("DROP TABLE verdicts"))
         connection.execute(sa.text("UPDATE mixtree SET value = '1'"))
     with closing(SqlStorage(url, checkpoints=tmp_path)) as again:

@@ -8,36 +8,45 @@ import numpy as np
 import pytest
 
 from mixtree.errors import StorageError
-from mixtree.search import Segment, Trial
-from mixtree.storage.base import EventRecord, NodeRecord, Outcome, StudyRecord
+from mixtree.storage.base import EventRecord, StudyRecord
 from mixtree.storage.rows import (
     event_record,
-    node_record,
     node_row,
     predictions_row,
+    stored_node,
     study_record,
     study_row,
 )
-from mixtree.trainer import Evaluation
+from mixtree.tree import Node, Segment
 
 STUDY = StudyRecord(
     "one", 2**70, 3, 100, {"sources": ["a"], "charged": {"x": 3}, "search": {}}, best=(0, 1), notes=("n",)
 )
-TRIAL = Trial((0, 1), np.array([0.25, 0.75]), 10, 0.5, "commit", Segment((0,), 5, 20))
 SEEN = np.array([[0.5, 0.25]], dtype=np.float32)
-OUTCOME = Outcome((0, 1), Evaluation(float("inf"), 0.1, SEEN), "done", 0.5)
+NODE = Node(
+    (0, 1),
+    np.array([0.25, 0.75]),
+    10,
+    float("inf"),
+    0.1,
+    lr_scale=0.5,
+    phase="commit",
+    segment=Segment((0,), 5, 20),
+    seconds=0.5,
+    round=2,
+    predictions=SEEN,
+)
 
 
 def node() -> dict[str, Any]:
-    return {**node_row(1, NodeRecord(TRIAL, 2, 3, OUTCOME)), **predictions_row(OUTCOME)}
+    return {**node_row(1, NODE, 3), **predictions_row(NODE)}
 
 
 def test_records_come_back_as_they_were() -> None:
     assert study_row(study_record({"id": 1, **study_row(STUDY)})) == study_row(STUDY)
-    again = node_record(node())
-    assert node_row(1, again) == node_row(1, NodeRecord(TRIAL, 2, 3, OUTCOME))
-    assert again.outcome is not None
-    np.testing.assert_array_equal(again.outcome.evaluation.predictions, SEEN)
+    again = stored_node(node())
+    assert node_row(1, again, 3) == node_row(1, NODE, 3)
+    np.testing.assert_array_equal(again.predictions, SEEN)
     assert event_record(("now", "kind", "text")) == EventRecord("now", "kind", "text")
 
 
@@ -96,7 +105,7 @@ def test_an_altered_study_is_refused(column: str, value: Any) -> None:
 )
 def test_an_altered_node_is_refused(column: str, value: Any) -> None:
     with pytest.raises(StorageError, match="the row of node .* was altered or damaged"):
-        node_record({**node(), column: value})
+        stored_node({**node(), column: value})
 
 
 def test_an_altered_event_is_refused() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import pickle
 import sqlite3
 import subprocess
@@ -20,6 +21,7 @@ from mixtree.storage import schema, sql
 from mixtree.storage.base import StudyRecord
 from mixtree.storage.checkpoints import Checkpoints
 from mixtree.storage.sql import SqlStorage, open_storage
+from mixtree.testing.storages import verdict
 from mixtree.tree import Node, Segment, Trial, pending
 
 RECORD = StudyRecord("mine", seed=1, init_seed=2, budget=100, config={"a": 1})
@@ -226,10 +228,11 @@ def first_version(file: Path) -> None:
         for column in ("sizes", "notes", "models"):
             plain.execute(f"ALTER TABLE studies DROP COLUMN {column}")
         plain.execute("ALTER TABLE nodes DROP COLUMN segment")
+        plain.execute("ALTER TABLE nodes DROP COLUMN merged")
         plain.execute("DROP TABLE verdicts")
         told = "INSERT INTO events (study_id, at, kind, message) SELECT id, '', 'verdict', ? FROM studies"
-        for text in ('{"score": 1}', '{"score": 2}'):
-            plain.execute(told, (text,))
+        for value in (1.0, 2.0):
+            plain.execute(told, (json.dumps(verdict(value)),))
         plain.commit()
     version(file, "1")
 
@@ -242,7 +245,7 @@ def test_a_file_of_the_first_version_is_brought_up(storage: SqlStorage, file: Pa
     with closing(SqlStorage(file)) as again:
         found = again.load("mine")
         assert (found.sizes, found.notes, found.models) == ({}, (), None)
-        assert again.verdict("mine") == {"score": 2}
+        assert again.verdict("mine") == verdict(2.0)
         assert not [each for each in again.events("mine") if each.kind == "verdict"]
         assert (found.config, found.budget, found.created) == (before.config, before.budget, before.created)
         assert [each.segment for each in again.nodes("mine")] == [None] * 3
@@ -544,8 +547,18 @@ def test_a_study_held_by_another_process_until_it_dies(storage: SqlStorage, file
 
 def test_a_lock_that_cannot_be_made(storage: SqlStorage, file: Path) -> None:
     (file.parent / "studies.db.1.lock").mkdir()
-    with pytest.raises(StorageError, match=r"cannot lock study 'mine': .*studies.db.1.lock: Is a directory"):
+    with pytest.raises(StorageError, match=r"cannot lock study 'mine': .*studies.db.1.lock: unable to open"):
         storage.lock("mine").__enter__()
+
+
+def test_a_refused_second_holder_does_not_end_the_first_one_s_lock(storage: SqlStorage, file: Path) -> None:
+    with storage.lock("mine"):
+        with pytest.raises(StudyLocked):
+            storage.lock("mine").__enter__()
+        other = subprocess.run(
+            [sys.executable, "-c", LOCK, str(file)], input="", capture_output=True, text=True
+        )
+        assert "StudyLocked" in other.stderr
 
 
 MAKE = """

@@ -490,17 +490,18 @@ def test_gradients_of_many_rows_are_means_over_blocks(engine: Any, monkeypatch: 
             trainer.gradients(state, source, rows)
 
 
-def test_averages_and_epochs() -> None:
+def test_merged_models_and_epochs() -> None:
     trainer = MlpTrainer(make_sources(), hidden=(4,), optimizer="momentum")
-    jobs = [Job(trainer.init(0), np.array([0.0, 1.0]), 4, seed) for seed in (1, 2)]
+    jobs = [Job(trainer.init(0), np.eye(2)[source], 4, 1) for source in (0, 1)]
     one, two = trainer.train(jobs)
-    mean = trainer.average([one, two])
-    np.testing.assert_allclose(mean.parameters, (one.parameters + two.parameters) / 2, rtol=1e-6)
-    np.testing.assert_allclose(mean.moments[0], (one.moments[0] + two.moments[0]) / 2, rtol=1e-5, atol=1e-8)
+    mean = trainer.merge([one, two], [0.25, 0.75])
+    np.testing.assert_allclose(mean.parameters, 0.25 * one.parameters + 0.75 * two.parameters, rtol=1e-6)
+    assert not mean.moments[0].any() and mean.steps == 0  # the optimizer begins anew
     assert mean.parameters.dtype == np.float32
-    assert trainer.epochs(mean).tolist() == [0.0, 200 / 40, 0.0]
-    with pytest.raises(InputError, match="at least one"):
-        trainer.average([])
+    assert trainer.epochs(mean).tolist() == [200 / 60, 200 / 40, 0.0]  # what either of them has read
+    for states, weights in (([], []), ([one], [0.5, 0.5])):
+        with pytest.raises(InputError, match="one weight each"):
+            trainer.merge(states, weights)
 
 
 def test_predicts_dense_and_sparse_rows_alike() -> None:

@@ -44,7 +44,7 @@ def arena(
     docs: Annotated[
         Path | None,
         typer.Option(
-            help="Write policies.md or results/undertrained.md into this folder too.", show_default="no"
+            help="Write results/arena.md or results/undertrained.md into this folder too.", show_default="no"
         ),
     ] = None,
 ) -> None:
@@ -53,7 +53,7 @@ def arena(
     from mixtree.experiments import choices as changed
     from mixtree.experiments import ideas
     from mixtree.experiments.arena import METHODS, runnable, score, standings, train
-    from mixtree.experiments.arenareport import write_policies, write_report
+    from mixtree.experiments.arenareport import write_report, write_tables
     from mixtree.experiments.parallel import Crew
     from mixtree.experiments.tasks import tasks
     from mixtree.listeners.terminal import Terminal
@@ -86,7 +86,7 @@ def arena(
             json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
             for file in (out / changed.FILE, out / ideas.FILE)
         ]
-        files.extend(write_policies(docs, scores, chosen, choices=found[0], ideas=found[1]))
+        files.extend(write_tables(docs, scores, chosen, choices=found[0], ideas=found[1]))
     for each in standings(scores):
         typer.echo(f"{each.method:<28} mean rank {each.rank:5.2f}   worst regret {each.worst_regret:5.2f} sd")
     typer.echo(f"written: {', '.join(str(file) for file in files)}")

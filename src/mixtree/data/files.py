@@ -17,9 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mixtree.errors import StorageError
+from mixtree.errors import MissingExtraError, StorageError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _PENDING = ".mixtree-new"  # the new files of a folder, complete, on their way to their places
 _SCRATCH = re.compile(r"\.mixtree-[0-9a-f]{16}\.tmp")
@@ -55,7 +58,16 @@ def write_csv(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
     write_file(path, text.getvalue())
 
 
-def write_figure(path: Path, figure: Any, **how: Any) -> None:
+def blank_figure(**how: Any) -> Figure:
+    """A matplotlib figure that belongs to no window."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("a figure", "plot") from error
+    return Figure(**how)
+
+
+def write_figure(path: Path, figure: Figure, **how: Any) -> None:
     """Draw a matplotlib figure into a file, in the form that its name says."""
     drawn = io.BytesIO()
     figure.savefig(drawn, format=path.suffix.removeprefix("."), **how)

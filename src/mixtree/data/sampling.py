@@ -26,6 +26,11 @@ class Cursor:
     random: NDArray[np.generic] | None = None
 
 
+def furthest(cursors: Sequence[Cursor]) -> Cursor:
+    """The cursor of merged models: as far in every source as any of them has read."""
+    return Cursor(np.max([each.drawn for each in cursors], axis=0), cursors[0].order)
+
+
 class Sampler:
     """Draws rows of K sources, laid one after the other in one table, by a mixture's weights."""
 

@@ -14,7 +14,7 @@ from mixtree.places import is_text
 from mixtree.search import SearchBase
 from mixtree.simplex import as_mixture
 from mixtree.trainer import TrainerBase
-from mixtree.tree import Path, Trial
+from mixtree.tree import Merge, Path, Trial
 
 ON_TARGET = (
     "the search trains on the target's own validation rows (one weight more than there are sources): values "
@@ -35,7 +35,8 @@ class Checked:
     """Refuses rounds that no study can carry out, in the name of the search that asked for them."""
 
     def __init__(self, search: SearchBase, trainer: TrainerBase[Any], *, name: str) -> None:
-        self.name, self._search = name, search
+        self.name, self._search, self._trainer = name, search, trainer
+        self._looks: set[Path] = set()
         self._sources = len(source_names(trainer))
         spent, before = search.spent, sum(dict(search.charged).values())
         if isinstance(spent, int) and spent > before:
@@ -66,6 +67,8 @@ class Checked:
                     f"{self.name} asked for node {path} twice: every trial needs a path of its own"
                 )
             paths.add(path)
+            if not trial.steps:
+                self._looks.add(path)
             cost += trial.steps if path not in known else 0
             if self._sources and weights != self._sources:
                 on_target = True
@@ -84,8 +87,14 @@ class Checked:
         # Thousands of nodes a second pass here: what is right is seen without numpy and without words.
         path, steps, mixture, scale = trial.path, trial.steps, trial.mixture, trial.lr_scale
         wrong = ""
-        if (type(steps) is not int and not isinstance(steps, np.integer)) or steps < 1:
-            wrong = f" with {steps!r} steps: at least 1, and a whole number"
+        merged = trial.merged
+        least = 1 if merged is None else 0
+        if (type(steps) is not int and not isinstance(steps, np.integer)) or steps < least:
+            wrong = f" with {steps!r} steps: at least {least}, and a whole number"
+        elif merged is not None and (text := self._wrong_merge(merged, steps, known)):
+            wrong = text
+        elif merged is None and path and path[:-1] in self._looks:
+            wrong = f", but its parent {path[:-1]} was only looked at: say what it merges"
         elif type(path) is not tuple or not _INT.issuperset(map(type, path)):
             wrong = ": a path is a tuple of plain whole numbers; seeds are made of it"
         elif not isinstance(scale, int | float | np.number) or not isfinite(scale) or scale <= 0:
@@ -104,6 +113,19 @@ class Checked:
                 wrong = f": {error}"
         if wrong:
             raise SearchError(f"{self.name} asked for node {path}{wrong}")
+
+    def _wrong_merge(self, merged: Any, steps: int, known: Collection[Path]) -> str:
+        """What is wrong with the models that a trial starts from."""
+        if not isinstance(merged, Merge) or not merged.paths or len(merged.paths) != len(merged.weights):
+            return f": merged is a Merge of paths and as many weights; got {merged!r}"
+        for path in merged.paths:
+            if path not in known or path in self._looks:
+                return f", which merges the model of {path}, and there is none"
+        if not all(map(isfinite, merged.weights)) or abs(sum(merged.weights) - 1.0) > 1e-6:
+            return f": the weights of merged models sum to 1; got {merged.weights}"
+        if steps and self._trainer.merge is None:
+            return ", which starts from merged models, and this trainer cannot merge any"
+        return ""
 
 
 _INT = frozenset([int])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Generic, Literal
@@ -26,6 +26,7 @@ from mixtree.tree import Node, NodeStatus, Path, Tree, Trial, pending
 Objective = Callable[[Evaluation], Evaluation]
 """What the search minimises, from what the trainer measured; by default the trainer's loss itself."""
 FINISHED = "the search has finished"
+CANNOT_MERGE = "this trainer cannot merge models (it has no merge)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +138,12 @@ class Loop(Generic[State]):
 
     def _train(self, trials: Sequence[Trial]) -> dict[Path, Evaluation]:
         groups, fresh = self.groups(trials), () not in self.history.round_of
-        if self._executor is None:
-            self._executor = start_executor(self.runner, self.models, self.limits)
         wanted = {trial.path for trial in trials}
         evaluations: dict[Path, Evaluation] = {}
         restored: set[Path] = set()
         while groups:
             again: dict[Path, list[Group]] = {}
-            for done in self._executor.run(groups, fresh=fresh):
+            for done in self._carried_out(groups, fresh=fresh):
                 if done.lost is None:
                     evaluations |= self._take(done, wanted)
                 else:
@@ -160,10 +159,27 @@ class Loop(Generic[State]):
             groups = [group for part in again.values() for group in part]
         return evaluations
 
+    def _carried_out(self, groups: Sequence[Group], *, fresh: bool) -> Iterator[Done]:
+        """What comes of groups. Looks are taken here: they cost less than sending them to a worker."""
+        if self._executor is None:
+            self._executor = start_executor(self.runner, self.models, self.limits)
+        here = [group for group in groups if all(not trial.steps for trial in group)]
+        if here and self.trainer.merge is None:
+            self.reporter.warn(f"{CANNOT_MERGE}: looks at merged models count as worst")
+        for group in here:
+            if self.trainer.merge is None:
+                yield Done(group, tuple(Evaluation(inf) for _ in group))
+            else:
+                yield self.runner.run(group, fresh=fresh)
+        if len(here) < len(groups):
+            yield from self._executor.run([group for group in groups if group not in here], fresh=fresh)
+
     def groups(self, trials: Sequence[Trial]) -> list[Group]:
         """By the trainer's groups, never by the number of workers, where numbers could depend on it."""
         if self._group is not None:
             return self.history.groups(trials, self._group)
+        if not any(trial.steps for trial in trials):
+            return [tuple(trials)]
         return [(trial,) for trial in trials] if self.limits.workers != 1 else [tuple(trials)]
 
     def _take(self, done: Done, wanted: set[Path]) -> dict[Path, Evaluation]:
@@ -230,7 +246,8 @@ class Loop(Generic[State]):
         if not trials:
             return []
         done = [path for path in self.history.round_of if path not in self.tree or path in self._untold]
-        return done + [trial.path[:-1] for trial in trials]
+        merged = [path for trial in trials if trial.merged is not None for path in trial.merged.paths]
+        return done + merged + [trial.path[:-1] for trial in trials]
 
     def close(self) -> None:
         """Let go of workers and temporary files."""

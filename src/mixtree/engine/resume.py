@@ -133,4 +133,7 @@ def _same(node: Node, trial: Trial) -> bool:
         None if each is None else (each.stream, each.before, each.total)
         for each in (node.segment, trial.segment)
     )
-    return same and one == two and np.array_equal(node.mixture, trial.mixture)
+    three, four = (
+        None if each is None else (each.paths, each.weights) for each in (node.merged, trial.merged)
+    )
+    return same and one == two and three == four and np.array_equal(node.mixture, trial.mixture)

@@ -45,71 +45,11 @@ def write_report(folder: Path, scores: Sequence[Score], chosen: Sequence[Task]) 
     return files
 
 
-POLICIES = """# Policies: what `auto` does, and how it does against the others
+ARENA = """# The arena: all methods on all tasks
 
-Written by `mixtree arena --half all --docs docs` from stored runs; only the words are typed by hand. Where
-budgets are too small to converge: [results/undertrained.md](results/undertrained.md), written by `mixtree
-arena --half undertrained --docs docs`.
-
-```
-initial model ─┬─ step size × 1 ────┐
-               ├─ step size × 0.3   │ the given one, unless another is better by four errors;
-               └─ step size × 3     │ smaller ones still if the smallest is best, or if all diverge
-                                    └─ trunk (uniform) ─┬─ uniform
-                                                        ├─ pooled      race: the simplest within one error
-                                                        └─ estimated   of the best, no worse by metric
-                                                              │
-                                                              └─ commit at full step size ── its end, decayed
-                                                                                               │ if that helps
-                                                                                               │
-       two folds of the target's rows: each tuned on one, scored on the other, ever longer ───┤
-         the loss of rows not trained on falls, by more than chance, and the metric is no worse:
-         tune on all of them for as long; else the rest of the budget goes on as before
-```
-
-Shares of the budget: 1.5 % per step size (at least 20 steps), a trunk up to 25 %, 3 % per mixture of the
-race, 21 % kept for the target's rows (7 % each for the two folds and for the tuning), the rest for the
-commit, the last quarter of it at a tenth of the step size, unless trials of both say that the loss still
-falls faster at the full one (a sixth of that quarter each, the gain of the full one carried forward). Of
-the race's mixtures within one standard error of the best the simplest wins: uniform, then pooled, then
-estimated. Long stages are trained in segments; a stage ends when three segments in a row are surely worse
-than its best one (two standard errors of the paired difference), which then goes on; what is left unspent
-is reported. Whatever is compared was trained on for its last third at a tenth of the step size: otherwise
-the noise of the last few steps decides. Everything that takes a gradient is charged; the estimate is closed
-form (joint moments of x and y). With `use_target_rows="never"`, or below 20 validation rows, the last part
-is left out; below a budget of 60 steps there is nothing but uniform, below 24 no decayed end. Steps that ruin
-a model are taken back: a trunk that diverges, or that larger steps than the given ones make noticeably worse,
-is grown again with the next smaller step size; a commit that explodes is begun again with smaller steps on
-what is left for its end; a decay that explodes is left out, a commit whose decayed end is worse than its
-start by two standard errors, and a tuning that worsens the very rows that it was trained on.
-
-**How it was made.** The tasks and seeds of both halves were committed before the first version of the
-policy. That version lost to baselines on real data of the confirm half. Other targets of the same data were
-then added to the *design* half, and the second version's choices were made there; the table of choices
-below is measured on it. The confirm half was looked at three times for that: with the first version, with
-a second one (steps up to 27 × and races by loss alone, which failed on `wine-quartile` and `allstate`), and
-with the one after it. So the confirm half is no longer untouched: two of the choices answer to it. Taking
-back ruinous steps came later, from regressions outside the arena whose models exploded. It was looked at
-twice more then: not to try larger steps in a regression at all made `wine-price` surely worse, so they are
-tried and taken back. Last came targets that contradict the sources: where smaller steps than usual were
-settled on, which no run of the arena did, the usual ones are tried on the target's rows too.
-
-And problems whose sources all are of the target's own distribution (`python benchmarks/equal.py`): the best
-of five lengths of tuning often lowers the loss by half a standard error by chance, and tuning in vain costs
-a little. So it takes 1.5 standard errors there, and half of one only where the hull test (at 20 %) finds that
-no mixture of the sources is like the target. There too, with skewed labels, long training at the usual step
-size made models worse, or explode: that it is taken back, and begun again, comes from them. The numbers were
-chosen on such problems and looked at on the design half. Once more the estimate of the mixture changed, for
-tables of rare values and for the verdict's sake; all of it was run again then, and nothing chosen by it.
-
-The hull test decides nothing else: it tells *shift*, not whether the target's rows *help*, which is measured
-directly. The verdict reports it.
-
-**Tried on the design half and without effect, or worse; not kept:** estimating the mixture by maximum
-likelihood instead of moments, or by the mean of both; one more mixture half-way between uniform and the
-estimate; deciding on the target's rows by the metric alone, which with a hundred rows is mostly noise; a
-calm end for the step-size trials too, which lets steps win that are too large in the long run; trying the
-step size again after the trunk; tuning on the target's rows at 0.3 or 0.5 of the step size.
+Written by `mixtree arena --half all --docs docs` from stored runs. What `auto` does, and how
+today's version compares: [policies.md](../policies.md). Where budgets are too small to
+converge: [undertrained.md](undertrained.md).
 
 """
 CHOICES_WORDS = (
@@ -125,7 +65,7 @@ IDEAS_WORDS = (
 )
 
 
-def write_policies(
+def write_tables(
     docs: Path,
     scores: Sequence[Score],
     chosen: Sequence[Task],
@@ -133,16 +73,35 @@ def write_policies(
     choices: Sequence[dict[str, Any]] = (),
     ideas: Sequence[dict[str, Any]] = (),
 ) -> list[Path]:
-    """Write policies.md: what auto does, the arena's tables, and what each of its choices is worth.
+    """Write the arena's tables, and what each of auto's choices is worth, as pages of docs/results.
 
-    Undertrained tasks have a page of their own, results/undertrained.md. A page without tasks stays as it is.
+    Undertrained tasks have a page of their own. A page without tasks stays as it is.
+
+    Parameters
+    ----------
+    docs
+        The folder of the documentation.
+    scores
+        All runs.
+    chosen
+        The tasks that are shown.
+    choices
+        What was measured with each of auto's choices changed alone.
+    ideas
+        What was measured with ideas that are no part of auto.
+
+    Returns
+    -------
+    list of Path
+        The pages that were written.
     """
+    folder = docs / "results"
+    folder.mkdir(parents=True, exist_ok=True)
     few = [task for task in chosen if task.half == "undertrained"]
     others = [task for task in chosen if task.half != "undertrained"]
     pages = []
     if few:
-        pages.append(docs / "results" / "undertrained.md")
-        pages[-1].parent.mkdir(parents=True, exist_ok=True)
+        pages.append(folder / "undertrained.md")
         write_file(pages[-1], UNDERTRAINED + markdown(report_sections(scores, few)))
     if others:
         sections = report_sections(scores, others)
@@ -153,9 +112,8 @@ def write_policies(
             sections.insert(
                 at, ("Every choice, changed alone", CHOICES_WORDS, summary(choices, CHOICE_PAIRS))
             )
-        docs.mkdir(parents=True, exist_ok=True)
-        pages.append(docs / "policies.md")
-        write_file(pages[-1], POLICIES + markdown(sections))
+        pages.append(folder / "arena.md")
+        write_file(pages[-1], ARENA + markdown(sections))
     return pages
 
 

@@ -40,12 +40,14 @@ are written by
 ```
 
 from stored runs: every number on them. Do not edit them; run the command again, it goes on where it was. On
-the same machine it gives the same numbers, digit for digit; where sums are rounded otherwise (another
-processor, no C compiler), a mean of {repeats} repeats may move by two of its standard errors,
-2 sd / √{repeats}. The data of Allstate, wine and Amazon are not part of mixtree: put the public files in a
-folder and name it in the environment variable `MIXTREE_DATA` (a missing file is named with the place to get
-it). The flights need no download: `mixtree reproduce flights`. In less time: `--quick` runs the paper's Λ
-alone.
+the same machine it gives the same numbers, digit for digit, but for the CPU minutes; where sums are rounded
+otherwise (another processor, no C compiler), a mean of {repeats} repeats may move by two of its standard
+errors, 2 sd / √{repeats}. The data of Allstate, wine and Amazon are not part of mixtree: put the public files
+in a folder and name it in the environment variable `MIXTREE_DATA` (a missing file is named with the place to
+get it). The flights need no download: `mixtree reproduce flights`.
+
+The step sizes and runs behind this page took {cpu} CPU minutes ({parts}); scoring the models and drawing the
+figures are not counted. In less time: `--quick` runs the paper's Λ alone.
 """
 
 _METHOD = """\
@@ -118,7 +120,7 @@ def write_pages(
             shutil.copyfile(file, figures / file.name)
     page = folder / "reproduction.md"
     parts = [
-        _ABOUT.format(command=command, repeats=max(each.plan.repeats for each in results)),
+        _about(grouped, command),
         _overview(grouped),
         _method(results),
         _DIFFERENCES,
@@ -140,6 +142,19 @@ def _by_experiment(results: Sequence[Report]) -> list[list[Report]]:
         results, key=lambda each: (names.index(each.plan.experiment.name), order.index(each.plan.setting))
     )
     return [list(own) for _, own in groupby(ranked, key=lambda each: each.plan.experiment.name)]
+
+
+def _about(grouped: Sequence[Sequence[Report]], command: str) -> str:
+    minutes = {}
+    for own in grouped:
+        runs = {name: seconds for each in own for name, seconds in each.cpu.items()}
+        minutes[own[0].plan.experiment.name] = sum(runs.values()) / 60
+    return _ABOUT.format(
+        command=command,
+        repeats=max(each.plan.repeats for own in grouped for each in own),
+        cpu=f"{sum(minutes.values()):.1f}",
+        parts=", ".join(f"{name} {each:.1f}" for name, each in minutes.items()),
+    )
 
 
 def _settings(grouped: Sequence[Sequence[Report]]) -> list[SettingName]:
@@ -176,9 +191,25 @@ def _overview(grouped: Sequence[Sequence[Report]]) -> str:
         f"{count['undecided']} undecided"
         for setting, count in counts.items()
     )
+    told += ". In brackets: repeats that would decide."
+    told += "".join(_alike(grouped, outcome) for outcome in ("holds", "refuted") if len(settings) > 1)
     repeats = min(each.plan.repeats for own in grouped for each in own)
     warning = "" if repeats >= LEAST_PAIRS else f"\n\n**{too_few(repeats)}**"
-    return "\n".join(lines) + f"\n\nOf all claims, {told}. In brackets: repeats that would decide.{warning}"
+    return "\n".join(lines) + f"\n\nOf all claims, {told}{warning}"
+
+
+def _alike(grouped: Sequence[Sequence[Report]], outcome: str) -> str:
+    """The claims that have this outcome whatever the setting."""
+    lines = []
+    for own in grouped:
+        claims = [
+            claim.text
+            for number, claim in enumerate(own[0].plan.experiment.claims)
+            if all(each.verdicts[number].outcome == outcome for each in own)
+        ]
+        lines += [f"- {own[0].plan.experiment.name}: {'; '.join(claims)}."] if claims else []
+    verb = "hold" if outcome == "holds" else "are refuted"
+    return f"\n\nIn every setting {verb}:\n\n" + "\n".join(lines) if lines else ""
 
 
 def too_few(repeats: int) -> str:
@@ -217,26 +248,24 @@ def _figures(grouped: Sequence[Sequence[Report]]) -> str:
         "## Figures",
         "",
         "Error bars are one standard deviation over the repeats (of step sizes: one standard error over the "
-        "splits).",
+        "splits). The paper's figures have the numbers that the authors' repository gives them.",
         "",
-        "| figure | command | file |",
-        "| --- | --- | --- |",
+        "| paper's figure | what | command | file |",
+        "| --- | --- | --- | --- |",
     ]
     for own in grouped:
         experiment = own[0].plan.experiment
-        paper = "ours" if experiment.name.startswith("flights") else "the paper's"
+        paper = experiment.figures or "–"
         command = f"`mixtree reproduce {experiment.name}`"
         file = f"{figure_name(experiment)}.png"
         lines.append(
-            f"| {paper} {experiment.name}: test score against Λ | {command} | [{file}](figures/{file}) |"
+            f"| {paper} | {experiment.name}: test score against Λ | {command} | [{file}](figures/{file}) |"
         )
         if _tuned(own) is not None:
             file = f"{figure_name(experiment, 'step-sizes')}.png"
-            lines.append(
-                f"| ours, {experiment.name}: score against η | {command} | [{file}](figures/{file}) |"
-            )
+            lines.append(f"| – | {experiment.name}: score against η | {command} | [{file}](figures/{file}) |")
     theory = "[theory.md](theory.md)"
-    lines.append(f"| theory: regret R(Λ), steps λ(h) | `python -m mixtree.experiments.theorems` | {theory} |")
+    lines.append(f"| – | regret R(Λ), steps λ(h) | `python -m mixtree.experiments.theorems` | {theory} |")
     return "\n".join(lines)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mixtree.data.files import write_figure
+from mixtree.data.files import blank_figure, write_figure
 from mixtree.experiments.reproduce import Scored
 from mixtree.experiments.specs import Experiment
 
@@ -90,10 +90,8 @@ def draw_sweeps(experiment: Experiment, sweeps: Mapping[str, Sweep], *, files: S
 
 
 def _grid(rows: int) -> tuple[Figure, Any]:
-    from matplotlib.figure import Figure
-
     height = 3.7 * rows
-    figure = Figure(figsize=(12.5, height))
+    figure = blank_figure(figsize=(12.5, height))
     # Room for the legends beside the panels: computed layouts take longer than the rest of the figure.
     figure.subplots_adjust(
         left=0.055, right=0.88, wspace=0.58, hspace=0.3, top=1 - 0.35 / height, bottom=0.5 / height

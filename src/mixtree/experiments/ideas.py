@@ -98,4 +98,5 @@ def _soup(search: Any, trainer: Any, count: int, *, seed: int, init_seed: int) -
         inner = {path[:-1] for path in result.tree}
         leaves = [node for path, node in result.tree.items() if path not in inner and not node.diverged]
         best = sorted(leaves, key=lambda node: node.value)[:count]
-        return trainer.average([trainer.load(models.read(node.path)) for node in best])
+        states = [trainer.load(models.read(node.path)) for node in best]
+        return trainer.merge(states, [1.0 / len(states)] * len(states))

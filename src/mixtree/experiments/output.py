@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from mixtree.data.files import write_csv, write_figure, write_file
+from mixtree.data.files import blank_figure, write_csv, write_figure, write_file
+from mixtree.errors import MissingExtraError
 from mixtree.experiments.comparison import Run, Summary
+
+_log = logging.getLogger(__name__)
 
 
 def write_comparison(
@@ -22,14 +26,17 @@ def write_comparison(
     title: str,
     rows: str = "test rows",
 ) -> list[Path]:
-    """Write runs.csv, summary.csv, results.json and scores.png."""
+    """Write runs.csv, summary.csv, results.json and, with the extra ``plot``, scores.png."""
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / name for name in ("summary.csv", "runs.csv", "results.json", "scores.png")]
     write_csv(files[0], [_flat(asdict(each)) for each in summaries])
     write_csv(files[1], [_flat(asdict(each)) for each in runs])
     results = {"metric": metric, "runs": plain(runs), "summary": plain(summaries)}
     write_file(files[2], json.dumps(results, indent=1) + "\n")
-    _write_figure(files[3], summaries, metric=metric, title=title, rows=rows)
+    try:
+        _write_figure(files[3], summaries, metric=metric, title=title, rows=rows)
+    except MissingExtraError as error:
+        _log.warning("%s is left out: %s", files.pop().name, error)
     return files
 
 
@@ -56,10 +63,8 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_figure(path: Path, summaries: Sequence[Summary], *, metric: str, title: str, rows: str) -> None:
-    from matplotlib.figure import Figure
-
     shown = [each for each in summaries if isfinite(each.score)]
-    figure = Figure(figsize=(7.0, 0.8 + 0.32 * len(shown)), layout="constrained")
+    figure = blank_figure(figsize=(7.0, 0.8 + 0.32 * len(shown)), layout="constrained")
     axes = figure.add_subplot()
     for place, each in enumerate(reversed(shown)):
         colour = "tab:orange" if each.algorithm.startswith("mixmatch") else "tab:blue"

@@ -68,6 +68,17 @@ class Report:
     """Training rows of every source, and the target's under ``validation`` and ``test``."""
 
     @property
+    def cpu(self) -> dict[str, float]:
+        """CPU seconds of every run and sweep, by its name: settings share some of them."""
+        runs = {
+            self.plan.study(each.run.algorithm, each.run.budget, each.run.repeat): each.cpu
+            for each in self.scored
+        }
+        return runs | {
+            f"{self.plan.experiment.name}/η of {name}": sweep.cpu for name, sweep in self.sweeps.items()
+        }
+
+    @property
     def title(self) -> str:
         """Experiment and setting in words."""
         return f"{self.plan.experiment.name}, {SETTINGS[self.plan.setting]}"
@@ -284,6 +295,7 @@ def _run_row(plan: Plan, each: Scored) -> dict[str, Any]:
         "spent": sum(run.spent.values()),
         "trained": each.trained,
         "seconds": round(run.seconds, 4),
+        "cpu": each.cpu,
         "lr": recipe.lr,
         "steps_per_node": recipe.steps,
         **recipe.options,

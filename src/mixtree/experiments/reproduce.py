@@ -10,6 +10,7 @@ from functools import lru_cache
 from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
+from time import process_time
 from typing import Any, Literal
 from zlib import crc32
 
@@ -178,6 +179,7 @@ def _missing(plan: Plan, storage: Storage) -> dict[int, list[tuple[str, int]]]:
 @quietly()
 def train_repeat(plan: Plan, repeat: int, todo: Sequence[tuple[str, int]]) -> int:
     """Runs of one repeat: its own split, initial model and streams. They never see a test row."""
+    mark = process_time()  # what is done once a repeat counts for its first run
     experiment = plan.experiment
     problem = replace(experiment.load(repeat), test=None)
     trainers: dict[tuple[float, bool], MlpTrainer] = {}
@@ -212,7 +214,9 @@ def train_repeat(plan: Plan, repeat: int, todo: Sequence[tuple[str, int]]) -> in
                 study=name,
             )
             config = memory.load(name).config | {"sources": list(problem.sources.names)}
-            memory.update(name, recipe={**about, "charged": charged}, config=config, data=fingerprint)
+            cpu, mark = round(process_time() - mark, 3), process_time()
+            recipe_row = {**about, "charged": charged, "cpu": cpu}
+            memory.update(name, recipe=recipe_row, config=config, data=fingerprint)
             _store(memory, storage, name, trainers[key], result)
     return len(todo)
 
@@ -305,6 +309,8 @@ class Scored:
     fitted: float
     """The training loss on the sources' rows, weighted like those that it has seen; at the paper's Λ only."""
     test_loss: float
+    cpu: float = 0.0
+    """CPU seconds of the run."""
 
 
 def score(plan: Plan, *, crew: Crew) -> list[Scored]:
@@ -350,14 +356,15 @@ def _score_one(
     metric, loss = experiment.metric, experiment.loss
     name = plan.study(algorithm, budget, repeat)
     record = storage.load(name)
-    seconds = sum(node.seconds for node in storage.nodes(name))
+    about = record.recipe or {}
+    seconds, cpu = sum(node.seconds for node in storage.nodes(name)), float(about.get("cpu", 0.0))
     if record.best is None:
         run_ = Run(algorithm, repeat, float("inf"), none, none, {}, budget, {}, seconds)
-        return Scored(run_, 0, (), {}, none, none)
+        return Scored(run_, 0, (), {}, none, none, cpu)
     result = load_study(storage, name, trainer)
     sources, test = problem.sources, problem.test
     assert test is not None
-    spent = {**(record.recipe or {}).get("charged", {}), **result.spent}
+    spent = {**about.get("charged", {}), **result.spent}
     validation_score = metric(sources.validation.y, trainer.predict(result.state, sources.validation.x))
     predictions = trainer.predict(result.state, test.x)
     scored = Run(
@@ -388,4 +395,4 @@ def _score_one(
     )
     searched = algorithm.startswith("mixmatch")
     heights = tuple(len(path) for path in parents) if searched else ()
-    return Scored(scored, result.trained_steps, heights, drawn, fitted, loss(test.y, predictions))
+    return Scored(scored, result.trained_steps, heights, drawn, fitted, loss(test.y, predictions), cpu)

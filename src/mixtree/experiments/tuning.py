@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from time import process_time
 from typing import Any
 from zlib import crc32
 
@@ -67,6 +68,8 @@ class Sweep:
     chosen: float
     warning: str
     """Not empty if the best one is at an end of the sweep and the next one is not known to diverge."""
+    cpu: float = 0.0
+    """CPU seconds."""
 
     @property
     def best(self) -> Point:
@@ -143,6 +146,7 @@ def stored_sweeps(experiment: Experiment, folder: Path) -> dict[str, Sweep]:
 @quietly()
 def sweep_of(experiment: Experiment, algorithm: str) -> Sweep:
     """Step sizes × 3, extended at an end until the best one is inside or the next one diverges."""
+    start = process_time()
     halves = _tuning_halves(experiment)
     points = {lr: _point(experiment, algorithm, lr, halves) for lr in STEP_SIZES}
     while True:
@@ -155,7 +159,8 @@ def sweep_of(experiment: Experiment, algorithm: str) -> Sweep:
         following = float(f"{following:.6g}")
         points[following] = _point(experiment, algorithm, following, halves)
     warning = "" if following is None else f"still better at the end of the sweep, {best.lr:g}"
-    return Sweep(algorithm, tuple(points[lr] for lr in sorted(points)), best.lr, warning)
+    ordered = tuple(points[lr] for lr in sorted(points))
+    return Sweep(algorithm, ordered, best.lr, warning, round(process_time() - start, 3))
 
 
 def _best(points: Iterable[Point], experiment: Experiment) -> Point:

@@ -2,7 +2,8 @@
 
 Accuracy: exact (Clopper–Pearson, McNemar). F1 of two classes: exact. Mean losses: the wider of Student's t
 and the bootstrap-t. AUROC and Hand–Till: DeLong's variance with Satterthwaite's degrees of freedom on the
-logit scale. Any other function: bias-corrected bootstrap. docs/verdict.md has the coverage that was measured.
+logit scale. Any other function: bias-corrected bootstrap. The coverage that was measured:
+docs/results/verdict.md.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from mixtree.errors import CheckpointError, StorageError
+from mixtree.errors import CheckpointError, MissingExtraError, StorageError
 from mixtree.places import file_name, without_secrets
 from mixtree.tree import Path
 
@@ -275,8 +275,10 @@ class _Remote:
 
 
 def _remote(url: str, study: str) -> _Remote:
-    import fsspec
-
+    try:
+        import fsspec
+    except ImportError as error:
+        raise MissingExtraError("a checkpoint URL", "remote") from error
     try:
         files, folder = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:

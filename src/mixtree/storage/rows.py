@@ -10,11 +10,11 @@ from typing import Any, get_args
 
 import numpy as np
 
-from mixtree.data.plain import ANY_TEXT, AT_LEAST_ONE, COUNT, Number, check, read
+from mixtree.data.plain import ANY_TEXT, COUNT, Number, check, read
 from mixtree.errors import StorageError
 from mixtree.storage.base import LONGEST_NAME, EventRecord, Status, StudyRecord
 from mixtree.storage.checkpoints import path_text, text_path
-from mixtree.tree import Node, NodeStatus, Segment
+from mixtree.tree import Merge, Node, NodeStatus, Segment
 
 OUTCOME_COLUMNS = ("status", "value", "standard_error", "seconds")
 
@@ -57,9 +57,10 @@ _NODE = {
     "round": COUNT,
     "position": COUNT,
     "phase": str,
-    "steps": AT_LEAST_ONE,
+    "steps": COUNT,
     "lr_scale": Number(0, whole=False),
     "segment": (None, _SEGMENT),
+    "merged": (None, str),
     "status": set(get_args(NodeStatus)),
 }
 _OUTCOME = {
@@ -137,6 +138,7 @@ def node_row(study: int, node: Node, position: int) -> dict[str, Any]:
         "steps": int(node.steps),
         "lr_scale": node.lr_scale,
         "segment": segment_text(node.segment),
+        "merged": merge_text(node.merged),
         **outcome_row(node),
     }
 
@@ -152,6 +154,24 @@ def text_segment(text: str | None) -> Segment | None:
         return None
     stream, before, total = text.split(" ")
     return Segment(text_path(stream), int(before), int(total))
+
+
+_MERGED = {"paths": [_PATH], "weights": [Number(-1e-6, 1 + 1e-6, whole=False)]}
+
+
+def merge_text(merged: Merge | None) -> str | None:
+    """Which models a trial starts from, as text."""
+    if merged is None:
+        return None
+    return json.dumps({"paths": [*map(path_text, merged.paths)], "weights": merged.weights})
+
+
+def text_merge(text: str | None) -> Merge | None:
+    """The models of their text."""
+    if text is None:
+        return None
+    found = read(text, _MERGED)
+    return Merge(tuple(map(text_path, found["paths"])), tuple(found["weights"]))
 
 
 def outcome_row(node: Node) -> dict[str, Any]:
@@ -178,6 +198,7 @@ def stored_node(row: Any) -> Node:
             lr_scale=row["lr_scale"],
             phase=row["phase"],
             segment=text_segment(row["segment"]),
+            merged=text_merge(row["merged"]),
             status=row["status"],
             round=row["round"],
         )

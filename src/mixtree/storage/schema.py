@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from mixtree.errors import StorageError
 
-VERSION = 2
+VERSION = 3
 
 metadata = sa.MetaData()
 
@@ -57,6 +57,8 @@ nodes = sa.Table(
     sa.Column("lr_scale", sa.Double, nullable=False),
     # Of a long stage: the path its random numbers come from, steps of it behind, steps of all of it.
     sa.Column("segment", sa.String),
+    # Of a start from several models: their paths and weights.
+    sa.Column("merged", sa.Text),
     sa.Column("status", sa.String, nullable=False),
     sa.Column("value", sa.Double),
     sa.Column("standard_error", sa.Double),
@@ -108,6 +110,7 @@ MIGRATIONS: dict[int, list[str]] = {
         "(SELECT MAX(id) FROM events WHERE kind = 'verdict' GROUP BY study_id)",
         "DELETE FROM events WHERE kind = 'verdict'",
     ],
+    3: ["ALTER TABLE nodes ADD COLUMN merged TEXT"],
 }
 """Statements that bring a database from the version before to this one."""
 

@@ -9,7 +9,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path as FilePath
@@ -17,7 +17,6 @@ from typing import Any
 from urllib.parse import quote
 
 import sqlalchemy as sa
-from filelock import FileLock, Timeout
 from sqlalchemy.exc import DBAPIError, IntegrityError, NoSuchModuleError
 
 from mixtree.errors import InputError, StorageError, StudyLocked
@@ -523,17 +522,21 @@ def _begin_sqlite(connection: sa.Connection) -> None:
 
 @contextmanager
 def _file_lock(file: FilePath, name: str, where: str) -> Iterator[None]:
-    lock = FileLock(file, timeout=0)
+    """SQLite's own lock, on an empty file of the study: it ends with the process, on every system."""
     try:
-        lock.acquire()
-    except Timeout as error:
-        raise _locked(name, where) from error
-    except OSError as error:
-        raise StorageError(f"cannot lock study {name!r}: {file}: {error.strerror or error}") from error
-    try:
+        file.touch()  # never opened otherwise: closing it would end a lock that this process holds
+        holder = sqlite3.connect(file, timeout=0, isolation_level=None, check_same_thread=False)
+    except (OSError, sqlite3.Error) as error:
+        what = error.strerror if isinstance(error, OSError) else error
+        raise StorageError(f"cannot lock study {name!r}: {file}: {what}") from error
+    with closing(holder):
+        try:
+            holder.execute("BEGIN EXCLUSIVE")
+        except sqlite3.Error as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+                raise _locked(name, where) from error
+            raise StorageError(f"cannot lock study {name!r}: {file}: {error}") from error
         yield
-    finally:
-        lock.release()
 
 
 def _locked(name: str, where: str) -> StudyLocked:

@@ -38,7 +38,7 @@ def check_search(make: Callable[[], Search], *, budget: int, seed: int = 0) -> N
 def _drive(
     search: Search, budget: int, value: Callable[[Trial], float], *, backwards: bool = False
 ) -> list[Trial]:
-    """All that the search asks for. It ends: each round takes at least one step of the budget."""
+    """All that the search asks for."""
     seen: dict[tuple[int, ...], Trial] = {}
     needed, held = as_search(search).needed, set[tuple[int, ...]]()
     spent = 0
@@ -49,9 +49,16 @@ def _drive(
             assert not above or above in seen, (
                 f"ask: trial {trial.path} continues a model that does not exist"
             )
-            assert needed is None or not above or above in held, (
+            assert needed is None or not above or above in held or trial.merged is not None, (
                 f"needed: the model of {above} was not needed, and trial {trial.path} continues it"
             )
+            for path in () if trial.merged is None else trial.merged.paths:
+                assert path in seen and seen[path].steps, (
+                    f"ask: trial {trial.path} merges the model of {path}, which was never trained"
+                )
+                assert needed is None or path in held, (
+                    f"needed: the model of {path} was not needed, and trial {trial.path} merges it"
+                )
             spent += trial.steps
             assert spent <= budget, f"ask: the search asked for {spent} steps of a budget of {budget}"
         for trial in trials:
@@ -64,7 +71,8 @@ def _drive(
             held = needed(asked)
             assert isinstance(held, set) and held <= asked, "needed must return a set of some of its paths"
     assert seen, "ask: the search asked for nothing"
-    assert search.best().path in seen, "best: the returned node was never trained"
+    best = search.best().path
+    assert best in seen and seen[best].steps, "best: the returned node was never trained"
     assert needed is None or search.best().path in held, "needed: the returned model was not needed"
     assert not _asked(search), "ask: a finished search asked for more"
     return list(seen.values())
@@ -82,7 +90,7 @@ def _check_trial(trial: Trial) -> None:
     assert isinstance(path, tuple) and all(is_int(index) for index in path), (
         f"ask: a trial's path must be a tuple of ints; got {path!r}"
     )
-    assert is_int(steps) and steps >= 1, (
+    assert is_int(steps) and steps >= (trial.merged is None), (
         f"ask: the steps of trial {path} must be an int of at least 1; got {steps!r} ({type(steps).__name__})"
     )
     assert isinstance(mixture, np.ndarray) and mixture.ndim == 1 and mixture.dtype.kind in "fiu", (

@@ -12,7 +12,7 @@ import numpy as np
 from mixtree.errors import StorageError, StudyLocked
 from mixtree.simplex import uniform_mixture
 from mixtree.storage.base import Storage, StudyRecord
-from mixtree.tree import Node, Segment, Trial, pending
+from mixtree.tree import Merge, Node, Segment, Trial, pending
 
 
 def check_storage(make: Callable[[], Storage]) -> None:
@@ -40,6 +40,19 @@ _STUDY = StudyRecord(
     sizes={"ünï": 2**40, "target": 1},
     notes=("mixture: é", ""),
 )
+
+
+def verdict(value: float = 0.5, sentence: str = "größer") -> dict[str, Any]:
+    """A verdict as a storage is given it."""
+    return {
+        "sentence": sentence,
+        "score": {"value": value, "low": None, "high": 0.1 + 0.2, "rows": 40},
+        "against": [{"name": "uniform", "difference": 0.1, "low": -0.1, "high": 0.3, "p": 0.5}],
+        "hull": {"p": None, "inside": None},
+        "mixture": {"ünï": {"weight": 1.0, "low": None, "high": None}},
+        "queries": 3,
+        "notes": ["n"],
+    }
 
 
 def _check_studies(storage: Storage) -> None:
@@ -74,7 +87,15 @@ def _trials(count: int, depth: int = 0) -> list[Trial]:
     random = np.random.default_rng(count)
     above = (1,) * depth
     return [
-        Trial((*above, index), random.dirichlet(np.ones(5)), 2**33 + index, 0.1, "search", _segment(index))
+        Trial(
+            (*above, index),
+            random.dirichlet(np.ones(5)),
+            0 if index % 4 == 1 else 2**33 + index,
+            0.1,
+            "search",
+            _segment(index),
+            Merge(((), (2, index)), (1 / 3, 2 / 3)) if index % 2 else None,
+        )
         for index in range(count)
     ]
 
@@ -141,7 +162,7 @@ def _check_copies(storage: Storage) -> None:
     storage.finish(_STUDY.name, _done(trials)[:4])
     storage.add_event(_STUDY.name, "warning", "w")
     assert storage.verdict(_STUDY.name) is None, "a new study has a verdict"
-    for told in ({"score": 0.5}, {"score": 0.1 + 0.2, "words": "größer"}):
+    for told in (verdict(), verdict(0.1 + 0.2, "two\nlines")):
         storage.write_verdict(_STUDY.name, told)
         assert storage.verdict(_STUDY.name) == told, "a verdict came back changed"
     storage.update(_STUDY.name, best=(0,), status="stopped")
@@ -236,7 +257,8 @@ def _assert_same_nodes(expected: list[Node], found: list[Node]) -> None:
 
 def _bits(node: Node) -> tuple[Any, ...]:
     part = node.segment and (node.segment.stream, node.segment.before, node.segment.total)
-    asked = (node.path, node.mixture.tobytes(), node.steps, node.lr_scale, node.phase, part)
+    merged = node.merged and (node.merged.paths, node.merged.weights)
+    asked = (node.path, node.mixture.tobytes(), node.steps, node.lr_scale, node.phase, part, merged)
     numbers = np.array([node.value, node.standard_error, node.seconds]).tobytes()
     seen = node.predictions
     told = None if seen is None else (seen.dtype.str, seen.shape, seen.tobytes())

@@ -45,6 +45,7 @@ def check_trainer(trainer: Trainer[Any], *, sources: int, steps: int = 6, rows: 
     _assert_same(trainer, direct, after_trip, "training after save and load differs from training without")
     _check_evaluations(trainer, together, rows)
     _check_obedience(trainer, state, together[0], sources=sources, steps=steps)
+    _check_merge(trainer, together, sources=sources, steps=steps)
 
 
 def _check_obedience(trainer: Trainer[Any], fresh: Any, later: Any, *, sources: int, steps: int) -> None:
@@ -64,6 +65,28 @@ def _check_obedience(trainer: Trainer[Any], fresh: Any, later: Any, *, sources: 
     plain, *changed = (_saved(trainer, each) for each in _trained(trainer, [job, *others.values()]))
     for what, arrays in zip(others, changed, strict=True):
         assert not _equal(plain, arrays), f"train ignores a job's {what}"
+
+
+def _check_merge(trainer: Trainer[Any], states: list[Any], *, sources: int, steps: int) -> None:
+    """Merged models can be evaluated, trained and saved; a model merged with itself predicts the same."""
+    merge, even = as_trainer(trainer).merge, uniform_mixture(sources)
+    if merge is None:
+        return
+    before = [_saved(trainer, state) for state in states]
+    one, two, _ = states
+    merged, again = merge([one, two], [0.25, 0.75], even), merge([one, two], [0.25, 0.75], even)
+    _assert_same(trainer, merged, again, "merge: the same models gave two means")
+    _assert_same(trainer, trainer.load(_saved(trainer, merged)), merged, "load(save(merged)) is not the mean")
+    for state, kept in zip(states, before, strict=True):
+        _assert_equal(kept, _saved(trainer, state), "merge changed its input")
+    value, itself, middle = (
+        each.value for each in _evaluated(trainer, [one, merge([one, one], [0.5, 0.5], None), merged])
+    )
+    assert np.isclose(value, itself, rtol=1e-4), (
+        f"merge: a model merged with itself scores {itself}, not {value}"
+    )
+    assert np.isfinite(middle), "merge: the mean of two models has no finite value"
+    _trained(trainer, [Job(merged, even, steps, 19)])
 
 
 def _check_description(trainer: Trainer[Any]) -> None:

@@ -37,14 +37,15 @@ from mixtree._native.mlp_numpy import (
     NumpyKernel,
     Table,
 )
-from mixtree.data.sampling import Cursor, Sampler
+from mixtree.data.sampling import Cursor, Sampler, furthest
 from mixtree.data.sources import TARGET, Sources
 from mixtree.data.sparse import as_dense, is_sparse
 from mixtree.errors import DataError, InputError
 from mixtree.metrics import MAE, MAE_EXP, mean_and_error
+from mixtree.simplex import Mixture
 from mixtree.trainer import Evaluation, Job, TrainerBase
 from mixtree.trainers.evaluation import loss_evaluations
-from mixtree.trainers.rows import balanced_weights, draw
+from mixtree.trainers.rows import balanced_weights, check_merge, draw
 
 ENGINES = ("auto", "native", "numpy")
 _MOST_LAYERS = 64  # of the compiled kernel
@@ -293,15 +294,28 @@ class MlpTrainer(TrainerBase[MlpState]):
             total += self._kernel.gradient(state.parameters, part) * (len(part) / len(within))
         return total.astype(self.network.dtype)
 
-    def average(self, states: Sequence[MlpState]) -> MlpState:
-        """The mean of models and of their optimizers' memories; it reads on where the last one stopped."""
-        if not states:
-            raise InputError("an average needs at least one model")
-        parameters, *moments = (
-            np.mean(vectors, axis=0, dtype=np.float64).astype(self.network.dtype)
-            for vectors in zip(*((state.parameters, *state.moments) for state in states), strict=True)
-        )
-        return MlpState(parameters, tuple(moments), states[-1].steps, states[-1].cursor)
+    def merge(
+        self, states: Sequence[MlpState], weights: Sequence[float], mixture: Mixture | None = None
+    ) -> MlpState:
+        """The weighted mean of models, with a fresh optimizer.
+
+        Parameters
+        ----------
+        states : sequence of MlpState
+            The models.
+        weights : sequence of float
+            One for each.
+        mixture : array, optional
+            Not used: nothing has to be computed again from rows.
+        """
+        check_merge(states, weights)
+        total = np.zeros(self.network.count)
+        for state, weight in zip(states, weights, strict=True):
+            total += weight * state.parameters.astype(np.float64)
+        with np.errstate(over="ignore"):
+            parameters = total.astype(self.network.dtype)
+        moments = tuple(np.zeros_like(parameters) for _ in range(MOMENTS[self.network.optimizer]))
+        return MlpState(parameters, moments, 0, furthest([state.cursor for state in states]))
 
     def epochs(self, state: MlpState) -> NDArray[np.float64]:
         """How often each source's rows were read, the target's last."""

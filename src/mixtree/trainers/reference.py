@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mixtree._native.threads import one_thread
-from mixtree.data.sampling import Cursor, Sampler
+from mixtree.data.sampling import Cursor, Sampler, furthest
 from mixtree.data.sources import Sources
 from mixtree.data.sparse import as_dense
 from mixtree.errors import InputError
+from mixtree.simplex import Mixture
 from mixtree.trainer import Evaluation, Job, TrainerBase
 from mixtree.trainers.evaluation import loss_evaluations
-from mixtree.trainers.rows import draw
+from mixtree.trainers.rows import check_merge, draw
 
 Array = NDArray[np.float64]
 
@@ -173,6 +174,33 @@ class ReferenceTrainer(TrainerBase[ReferenceState]):
         validation = self.sources.validation
         predictions = np.stack([self.predict(state, validation.x) for state in states])
         return loss_evaluations(validation.y, predictions, classes=self.sources.classes)
+
+    def merge(
+        self, states: Sequence[ReferenceState], weights: Sequence[float], mixture: Mixture | None = None
+    ) -> ReferenceState:
+        """The weighted mean of models.
+
+        Parameters
+        ----------
+        states : sequence of ReferenceState
+            The models.
+        weights : sequence of float
+            One for each.
+        mixture : array, optional
+            Not used: nothing has to be computed again from rows.
+        """
+        check_merge(states, weights)
+
+        def mean(layers: Sequence[tuple[Array, ...]]) -> tuple[Array, ...]:
+            return tuple(
+                np.sum([weight * each for weight, each in zip(weights, same, strict=True)], axis=0)
+                for same in zip(*layers, strict=True)
+            )
+
+        cursor = furthest([state.cursor for state in states])
+        return ReferenceState(
+            mean([state.weights for state in states]), mean([state.biases for state in states]), cursor
+        )
 
     def save(self, state: ReferenceState) -> dict[str, NDArray[Any]]:
         arrays: dict[str, NDArray[Any]] = {"drawn": state.cursor.drawn}

@@ -88,6 +88,12 @@ def draw(
     return rows.reshape(job.steps, batch_size), cursor
 
 
+def check_merge(states: Sequence[Any], weights: Sequence[float]) -> None:
+    """Refuse to merge nothing, or models without a weight for each."""
+    if not len(states) or len(states) != len(weights):
+        raise InputError(f"merging needs models and one weight each; got {len(states)} and {len(weights)}")
+
+
 def save_cursor(cursor: Cursor) -> dict[str, NDArray[Any]]:
     """A cursor as named arrays."""
     arrays = {"drawn": cursor.drawn, "order": np.array([cursor.order], dtype=np.uint64)}

@@ -844,15 +844,30 @@ def test_gradients_are_of_the_mean_weighted_loss() -> None:
             trainer.gradients(state, 1, [40])
 
 
-def test_the_average_of_models_and_what_they_read() -> None:
+def test_merged_models_and_what_they_read() -> None:
     trainer = make(normalised)
     states = [trained(trainer, seed=seed) for seed in (1, 2)]
-    mean = trainer.average(states)
+    mean = trainer.merge(states, [0.5, 0.5])
     assert flat(mean)[:48] == pytest.approx((flat(states[0]) + flat(states[1]))[:48] / 2, abs=1e-7)
     assert mean.tensors["1.num_batches_tracked"] == 20
-    assert np.array_equal(trainer.epochs(mean), states[1].cursor.drawn / [60, 40, 30])
-    with pytest.raises(InputError, match="at least one"):
-        trainer.average([])
+    furthest = np.maximum(states[0].cursor.drawn, states[1].cursor.drawn)
+    assert np.array_equal(trainer.epochs(mean), furthest / [60, 40, 30])
+    with pytest.raises(InputError, match="one weight each"):
+        trainer.merge([], [])
+
+
+def test_merged_models_compute_the_statistics_of_batch_normalisation_again() -> None:
+    trainer = make(normalised)
+    states = [trained(trainer, seed=seed) for seed in (1, 2)]
+    source = np.array([1.0, 0.0])
+    merged, plain = (trainer.merge(states, [0.5, 0.5], each) for each in (source, None))
+    first = trainer.sources.rows[0].x
+    weight, bias = (plain.tensors[f"0.{name}"].double().numpy() for name in ("weight", "bias"))
+    inside = np.asarray(first) @ weight.T + bias
+    found = merged.tensors["1.running_mean"].numpy()
+    assert found == pytest.approx(inside.mean(axis=0), abs=0.25 * inside.std())
+    assert not np.allclose(found, plain.tensors["1.running_mean"].numpy(), atol=1e-4)
+    assert np.array_equal(merged.tensors["0.weight"].numpy(), plain.tensors["0.weight"].numpy())
 
 
 def test_settings_are_plain_data_that_tell_trainers_apart() -> None:

@@ -44,6 +44,14 @@ class Done:
     failure: str | None = None
 
 
+class Lost(Exception):
+    """The model of this path is gone."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.path = path
+
+
 class Executor(Protocol):
     """Runs the groups of a round and hands out what is done as it is done."""
 
@@ -71,30 +79,41 @@ class Runner(Generic[State]):
         self._initial: State | None = None
 
     def run(self, group: Group, *, fresh: bool) -> Done:
-        """Train a group's trials from their parents' models and keep the new ones."""
+        """Train a group's trials from their parents' models and keep the new ones; looks are not kept."""
         started = time.perf_counter()
+        looks: dict[Path, State] = {}
         jobs: list[Job[State]] = []
         before: Path = ()
         for trial in group:
             path = trial.path
-            if not before or path[:-1] != before:  # else a sibling, which continues the same model
-                before = path[:-1]
-                try:
+            try:
+                if trial.merged is not None:
+                    parent, before = self._merged(trial), ()
+                elif not before or path[:-1] != before:  # else a sibling, which continues the same model
+                    before = path[:-1]
                     if not path or (fresh and not before):
                         if self._initial is None:
                             self._initial = self.trainer.init(derive_seed(self.init_seed, (), INIT))
                         parent = self._initial
                     else:
                         parent = self.models.get(before)
-                except CheckpointError:
-                    return Done(group, lost=before)
+            except Lost as lost:
+                return Done(group, lost=lost.path)
+            except CheckpointError:
+                return Done(group, lost=before)
+            if not trial.steps:
+                looks[path] = parent
+                continue
             seed, part = derive_seed(self.seed, path), None
             if (segment := trial.segment) is not None:
                 part = Part(derive_seed(self.seed, segment.stream), segment.before, segment.total)
             jobs.append(Job(parent, trial.mixture, trial.steps, seed, trial.lr_scale, part))
-        states = self._listed("train", self.trainer.train(jobs))
+        states = self._listed("train", self.trainer.train(jobs)) if jobs else []
         if len(states) != len(jobs):
             raise SearchError(f"the trainer was given {len(jobs)} jobs and returned {len(states)} models")
+        if looks:
+            trained = iter(states)
+            states = [next(trained) if trial.steps else looks[trial.path] for trial in group]
         evaluations = self._listed("evaluate", self.trainer.evaluate(states))
         for each in evaluations:
             if not isinstance(each, Evaluation) or not _is_number(each.value):
@@ -104,8 +123,21 @@ class Runner(Generic[State]):
                     f"whose value is a number; got {repr(found)[:80]}"
                 )
         for at, trial in enumerate(group):
-            self.models.put(trial.path, states[at])
+            if trial.steps:
+                self.models.put(trial.path, states[at])
         return Done(group, tuple(evaluations), time.perf_counter() - started)
+
+    def _merged(self, trial: Trial) -> State:
+        """The mean of models that a trial starts from."""
+        assert trial.merged is not None
+        states = []
+        for path in trial.merged.paths:
+            try:
+                states.append(self.models.get(path))
+            except CheckpointError as error:
+                raise Lost(path) from error
+        merged: State = self.trainer.merge(states, trial.merged.weights, trial.mixture)
+        return merged
 
     def _listed(self, method: str, returned: Any) -> Any:
         """What the trainer returned, which may be anybody's."""

@@ -27,9 +27,9 @@ from urllib.parse import parse_qsl
 import numpy as np
 from numpy.typing import NDArray
 
-from mixtree.engine.executors.base import Done, Group, Runner, answer, one_torch_thread, refused
+from mixtree.engine.executors.base import Done, Group, Lost, Runner, answer, one_torch_thread, refused
 from mixtree.engine.models import MEMORY_LIMIT, Models, arrays_of
-from mixtree.errors import CheckpointError, InputError, StorageError, TrainingError
+from mixtree.errors import CheckpointError, InputError, MissingExtraError, StorageError, TrainingError
 from mixtree.places import without_secrets
 from mixtree.trainer import TrainerBase, as_trainer, given
 from mixtree.tree import Path
@@ -102,7 +102,7 @@ def connect(cluster: Cluster) -> Any:
     try:
         ray: Any = importlib.import_module("ray")
     except ImportError as error:
-        raise InputError(f"workers on a cluster need Ray: pip install 'mixtree[ray]' ({error})") from error
+        raise MissingExtraError("a cluster", "ray") from error
     if ray.is_initialized():
         return ray
     quiet = {"log_to_driver": False, "logging_level": "error"}
@@ -138,7 +138,7 @@ class _Worker:
 
 
 class RayExecutor:
-    """Actors of a Ray cluster; one that is lost is replaced, its group repeated up to ``max_failures`` times."""
+    """Actors of a Ray cluster; one that is lost is replaced, its group repeated."""
 
     def __init__(
         self, runner: Runner[Any], models: Models[Any], cluster: Cluster, *, max_failures: int = 3
@@ -204,7 +204,7 @@ class RayExecutor:
                 group = waiting.popleft()
                 try:
                     parents = self._parents(group, fresh=fresh)
-                except _Lost as lost:
+                except Lost as lost:
                     yield Done(group, lost=lost.path)
                     continue
                 worker.group = group
@@ -213,8 +213,14 @@ class RayExecutor:
 
     def _parents(self, group: Group, *, fresh: bool) -> dict[Path, Any]:
         """References of the models that a group goes on from, but for those that workers read themselves."""
+        wanted = {
+            path
+            for trial in group
+            for path in ((trial.path[:-1],) if trial.merged is None else trial.merged.paths)
+            if trial.path
+        }
         parents: dict[Path, Any] = {}
-        for path in {trial.path[:-1] for trial in group if trial.path}:
+        for path in wanted:
             if path in self._there:
                 self._there.move_to_end(path)
                 parents[path] = self._there[path][0]
@@ -222,7 +228,7 @@ class RayExecutor:
                 try:
                     state = self._models.get(path)
                 except CheckpointError as error:
-                    raise _Lost(path) from error
+                    raise Lost(path) from error
                 arrays = arrays_of(self._runner.trainer, state)
                 self._keep({path: arrays}, self._ray.put({path: arrays}))
                 parents[path] = self._there[path][0]
@@ -304,11 +310,6 @@ class RayExecutor:
         self._there.clear()
         if self._checkpoints is not None and self._mark is not None:
             self._checkpoints.unmark(self._mark)
-
-
-class _Lost(Exception):
-    def __init__(self, path: Path) -> None:
-        self.path = path
 
 
 def _bytes(arrays: Mapping[str, NDArray[Any]]) -> int:

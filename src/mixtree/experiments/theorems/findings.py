@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mixtree.data.files import blank_figure
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -48,9 +50,7 @@ def number(value: float, digits: int = 3) -> str:
 
 def figure(panels: int, *, width: float = 4.4, height: float = 3.6) -> tuple[Figure, list[Axes]]:
     """A figure with so many panels side by side."""
-    from matplotlib.figure import Figure as Canvas
-
-    canvas = Canvas(figsize=(width * panels, height), layout="constrained")
+    canvas = blank_figure(figsize=(width * panels, height), layout="constrained")
     axes = list(canvas.subplots(1, panels, squeeze=False)[0])
     for each in axes:
         each.grid(alpha=0.3)

@@ -20,13 +20,16 @@ except ImportError as error:
     raise MissingExtraError("mixtree.trainers.torch.trainer", "torch") from error
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from mixtree.data.identity import identity
-from mixtree.data.sampling import Sampler
+from mixtree.data.sampling import Sampler, furthest
 from mixtree.data.sources import TARGET, Sources
 from mixtree.metrics import mean_and_error
+from mixtree.simplex import Mixture
 from mixtree.trainer import Evaluation, Job, TrainerBase
 from mixtree.trainers.evaluation import loss_evaluations
+from mixtree.trainers.rows import check_merge
 from mixtree.trainers.torch.choice import choose_engine, make_engine
 from mixtree.trainers.torch.data import Objective, Table, call, device_called
 from mixtree.trainers.torch.engines import (
@@ -53,6 +56,8 @@ __all__ = ["TorchState", "TorchTrainer"]
 
 _SGD = functools.partial(torch.optim.SGD, lr=0.1)
 _EVALUATION_ROWS, _EVALUATION_BYTES = 4096, 64 << 20
+_NORMALISING = 512
+"""Rows on which merged models compute the statistics of batch normalisation again."""
 _ENGINES = ("auto", "eager", "traced", "vmap")
 _AMP: dict[Any, torch.dtype | None] = {
     False: None,
@@ -338,16 +343,66 @@ class TorchTrainer(TrainerBase[TorchState]):
                 total = flat * (len(piece) / len(places)) + (total if total.size else 0.0)
         return total
 
-    def average(self, states: Sequence[TorchState]) -> TorchState:
-        """The mean of the models; optimizer, schedule and place in the data are the last one's."""
-        if not states:
-            raise InputError("an average needs at least one model")
-        last = states[-1]
-        tensors = dict(last.tensors)
-        for name, each in last.tensors.items():
+    def merge(
+        self, states: Sequence[TorchState], weights: Sequence[float], mixture: Mixture | None = None
+    ) -> TorchState:
+        """The weighted mean of models; the optimizer begins anew, the schedule goes on as the last one's.
+
+        Statistics of batch normalisation are computed again: means of models have other ones than the mean of
+        their statistics.
+
+        Parameters
+        ----------
+        states : sequence of TorchState
+            The models.
+        weights : sequence of float
+            One for each.
+        mixture : array, optional
+            Of the rows on which statistics are computed again; without it they are averaged too.
+        """
+        check_merge(states, weights)
+        tensors = dict(states[0].tensors)
+        for name, each in tensors.items():
             if each.is_floating_point():
-                tensors[name] = torch.stack([s.tensors[name].double() for s in states]).mean(0).to(each.dtype)
-        return replace(last, tensors=tensors)
+                total = torch.zeros_like(each, dtype=torch.float64)
+                for state, weight in zip(states, weights, strict=True):
+                    total += weight * state.tensors[name].double()
+                tensors[name] = total.to(each.dtype)
+        cursor = furthest([state.cursor for state in states])
+        if mixture is not None:
+            self._normalise(tensors, mixture)
+        optimizer = {"state": self._replica.fresh["state"], "groups": states[-1].optimizer["groups"]}
+        return replace(states[-1], tensors=tensors, optimizer=optimizer, cursor=cursor)
+
+    def _normalise(self, tensors: dict[str, Tensor], mixture: Mixture) -> None:
+        """Compute the running statistics of batch normalisation again, on rows of the mixture."""
+        module = self._replica.module.eval()
+        layers = {
+            name: layer
+            for name, layer in module.named_modules()
+            if isinstance(layer, _BatchNorm) and layer.track_running_stats
+        }
+        if not layers:
+            return
+        kept = {name: layer.momentum for name, layer in layers.items()}
+        for name, layer in layers.items():
+            layer.momentum = None  # the plain mean over batches
+            for part in ("running_mean", "running_var", "num_batches_tracked"):
+                full = f"{name}.{part}" if name else part
+                tensors[full] = torch.zeros_like(tensors[full])
+            layer.train()
+        size = min(self._evaluation_rows, max(self.batch_size, _NORMALISING // 4))
+        rows, _ = self._sampler.draw(mixture, _NORMALISING, seed=0, cursor=self._sampler.start(0))
+        forward = _bound(module, tensors)
+        try:
+            with torch.no_grad(), seeded(0, self.device), one_torch_thread():
+                for at in range(0, len(rows) - size + 1, size):
+                    ((inputs, _, _),) = self._table.batches(rows[at : at + size][None])
+                    call(forward, inputs)
+        finally:
+            for name, layer in layers.items():
+                layer.momentum = kept[name]
+                layer.eval()
 
     def epochs(self, state: TorchState) -> NDArray[np.float64]:
         """How often each source's rows were read, the target's last."""
