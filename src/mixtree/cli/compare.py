@@ -22,6 +22,7 @@ from mixtree.cli.options import (
     Values,
     command,
     seconds,
+    who_works,
     with_config,
 )
 from mixtree.cli.reports import dry_run, mixture_words, print_plan
@@ -184,7 +185,7 @@ def compare(tables: list[Path], values: Values) -> None:
             make_trainer=trainer,
             rules=rules,
             seed=seed,
-            workers=values.get("workers", 1),
+            workers=who_works(values.get("workers", 1)),
             listeners=[progress],
             predictions=predictions,
             retry=True,

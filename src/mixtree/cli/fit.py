@@ -18,6 +18,7 @@ from mixtree.cli.options import (
     pairs,
     seconds,
     weights,
+    who_works,
     whole,
     with_config,
 )
@@ -59,7 +60,10 @@ def resume(
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Processes that train.", show_default="as before")
+        str | None,
+        typer.Option(
+            metavar="N|ray…", help="Processes that train, or a Ray cluster.", show_default="as before"
+        ),
     ] = None,
     allow_changed_data: Annotated[
         bool,
@@ -121,8 +125,7 @@ def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_da
     from mixtree.metrics import class_names
 
     place = find_place(values, resuming=resuming)
-    if values.get("workers", 1) < 1:
-        raise InputError(f"--workers must be at least 1; got {values['workers']}")
+    who_works(values.get("workers", 1))  # refused before anything is read
     time_limit = seconds(values.get("time_limit"))
     arrays, data = read(tables, values)
     # Which classes have no rows was told when the tables were read.
@@ -171,7 +174,7 @@ def _fit_data(
             storage=storage,
             study=place.study,
             resume=resuming,
-            workers=values.get("workers", 1),
+            workers=who_works(values.get("workers", 1)),
             objective=prepared.objective,
             time_limit=left,
             listeners=[watch(gone), progress],
@@ -363,7 +366,7 @@ def _recipe(tables: list[Path], values: Values, prepared: Prepared) -> dict[str,
             return [f"{key}={Path(file).resolve()}" for key, file in pairs(value, "--source").items()]
         return str(value.resolve()) if isinstance(value, Path) else value
 
-    skipped = ("json", "verbose", "storage", "study", "dry_run")
+    skipped = ("json", "verbose", "storage", "checkpoints", "study", "dry_run")
     chosen = prepared.chosen
     return {
         "command": "fit",

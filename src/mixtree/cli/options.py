@@ -124,7 +124,13 @@ FITTING = (
         metavar="N",
     ),
     Flag("seed", int, "Seed of everything random.", "0", metavar="S"),
-    Flag("workers", int, "Processes that train.", "1", metavar="N"),
+    Flag(
+        "workers",
+        str,
+        "Processes that train, or a Ray cluster: ray, ray:HOST:PORT, ray://HOST:PORT.",
+        "1",
+        metavar="N|ray…",
+    ),
 )
 JUDGING = (
     Flag(
@@ -154,6 +160,13 @@ JUDGING = (
 PLACE = (
     Flag("policy", str, "The algorithm.", "auto; a tree search if one of its options is given", metavar="P"),
     Flag("storage", str, "Study file or database URL.", "study.db inside --out", metavar="URL"),
+    Flag(
+        "checkpoints",
+        str,
+        "Folder or URL (s3://…) for the study's models, where all machines see it.",
+        "beside the study's file; inside --out for a database",
+        metavar="URL",
+    ),
     Flag("study", str, "Name of the study.", "fit", metavar="NAME"),
     Flag("out", Path, "Folder for the model.", "required, but for --dry-run", metavar="DIR"),
     Flag("dry_run", bool, "Say what would be done, and do nothing."),
@@ -225,6 +238,21 @@ def whole(text: str | int) -> int:
     raise typer.BadParameter(f"{str(text)!r} is not a whole number: write 10000, or 1e4")
 
 
+def who_works(given: object) -> int | str:
+    """A number of processes, or the text of a cluster, as ``--workers`` names them.
+
+    >>> who_works("2"), who_works("ray")
+    (2, 'ray')
+    """
+    text = str(given)
+    if text.startswith("ray"):
+        return text
+    count = whole(text)
+    if count < 1:
+        raise InputError(f"--workers must be at least 1; got {text}")
+    return count
+
+
 def with_config(tables: list[Path], given: Values, flags: Sequence[Flag]) -> tuple[list[Path], Values]:
     """The tables and options of a TOML file, overridden by what was given as flags."""
     if not (len(tables) == 1 and tables[0].suffix == ".toml"):
@@ -263,7 +291,7 @@ def _typed(file: Path, key: str, value: Any, flag: Flag) -> Any:
         if isinstance(value, Mapping):  # source = {fl = "fl.csv"}, min = {fl = 0.1}
             return [f"{name}={each}" for name, each in value.items()]
         return [str(each) for each in _as_list(value)]
-    if flag.name in ("nu", "time_limit"):
+    if flag.name in ("nu", "time_limit", "workers"):
         return str(value)
     if flag.kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)

@@ -76,7 +76,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         storage: Any = None,
         study: str = "fit",
         resume: bool = False,
-        workers: int = 1,
+        workers: int | str = 1,
         time_limit: float | None = None,
         random_state: Any = 0,
     ) -> None:

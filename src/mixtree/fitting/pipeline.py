@@ -219,7 +219,7 @@ def fit(
     storage: Storage | str | FilePath | None = None,
     study: str = "fit",
     resume: bool = False,
-    workers: int = 1,
+    workers: int | str = 1,
     time_limit: float | None = None,
     listeners: Sequence[Listener] = (),
     **options: Any,

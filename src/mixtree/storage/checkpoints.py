@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import secrets
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path as FilePath
 from typing import Any
@@ -226,15 +227,16 @@ class _Folder:
 class _Remote:
     """Any fsspec file system; object stores make a file appear whole or not at all."""
 
-    def __init__(self, files: Any, folder: str, shown: str) -> None:
-        self.files, self.folder, self.shown = files, folder, shown
+    def __init__(self, files: Any, folder: str, shown: str, *, has_folders: bool = True) -> None:
+        self.files, self.folder, self.shown, self.has_folders = files, folder, shown, has_folders
 
     def _at(self, name: str) -> str:
         return f"{self.folder}/{name}"
 
     def write(self, name: str, data: bytes) -> None:
         try:
-            self.files.makedirs(self.folder, exist_ok=True)
+            if self.has_folders:
+                self.files.makedirs(self.folder, exist_ok=True)
             self.files.pipe_file(self._at(name), data)
         except OSError as error:
             raise StorageError(f"cannot write the checkpoint {self.shown}/{name}: {error}") from error
@@ -257,21 +259,31 @@ class _Remote:
             raise StorageError(f"cannot delete the checkpoint {self.shown}/{name}: {error}") from error
 
     def exists(self, name: str) -> bool:
-        return bool(self.files.exists(self._at(name)))
+        with self._reached():
+            return bool(self.files.exists(self._at(name)))
 
     def names(self) -> Iterator[str]:
-        self.files.invalidate_cache(self.folder)  # other processes write here too
-        if not self.files.exists(self.folder):
-            return iter(())
-        listed = self.files.ls(self.folder, detail=False)
+        with self._reached():
+            self.files.invalidate_cache(self.folder)  # other processes write here too
+            if not self.files.exists(self.folder):
+                return iter(())
+            listed = self.files.ls(self.folder, detail=False)
         return (file.rsplit("/", 1)[-1] for file in listed if file.endswith(_SUFFIX))
 
     def tidy(self) -> None:
         """Nothing is left behind: there are no temporary names."""
 
     def clear(self) -> None:
-        if self.files.exists(self.folder):
-            self.files.rm(self.folder, recursive=True)
+        with self._reached():
+            if self.files.exists(self.folder):
+                self.files.rm(self.folder, recursive=True)
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(f"cannot reach the checkpoints {self.shown}: {error}") from error
 
 
 def _remote(url: str, study: str) -> _Remote:
@@ -280,7 +292,24 @@ def _remote(url: str, study: str) -> _Remote:
     except ImportError as error:
         raise MissingExtraError("a checkpoint URL", "remote") from error
     try:
+        if url.startswith("s3://"):
+            return _bucket(url, study)
         files, folder = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:
         raise StorageError(f"cannot use {without_secrets(url)!r} for checkpoints: {error}") from error
     return _Remote(files, f"{folder.rstrip('/')}/{file_name(study)}", place_of(url, study))
+
+
+def _bucket(url: str, study: str) -> _Remote:
+    """A folder of an S3 bucket, by Arrow's client: it is small, and needs no settings but ``AWS_…``."""
+    try:
+        arrow: Any = importlib.import_module("pyarrow.fs")
+        wrapper: Any = importlib.import_module("fsspec.implementations.arrow")
+    except ImportError as error:
+        raise MissingExtraError("a checkpoint URL", "remote") from error
+    try:
+        files, folder = arrow.FileSystem.from_uri(url)
+    except OSError as error:
+        raise StorageError(f"cannot reach the checkpoints {without_secrets(url)}: {error}") from error
+    folder = f"{folder.rstrip('/')}/{file_name(study)}"
+    return _Remote(wrapper.ArrowFSWrapper(files), folder, place_of(url, study), has_folders=False)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.linear_model import SGDClassifier
 
 from mixtree.data.synthetic import synthetic
 from mixtree.engine.executors.base import Runner
@@ -25,6 +26,8 @@ from mixtree.policies.commit import then_commit
 from mixtree.storage.sql import SqlStorage
 from mixtree.trainer import as_trainer
 from mixtree.trainers.mlp import MlpTrainer
+from mixtree.trainers.sklearn import PartialFitTrainer
+from mixtree.trainers.torch.trainer import TorchTrainer
 from mixtree.tree_search import TreeSearch
 
 HERE = Path(__file__).parent
@@ -137,12 +140,15 @@ def test_the_same_answer_as_in_one_process(
 
 @extras
 @pytest.mark.parametrize("kind", ["mlp", "torch", "sklearn"])
-def test_every_kind_of_model_gives_the_same_bits(kind: str, ray: Any) -> None:
+def test_every_kind_of_model_gives_the_same_bits(kind: str, ray: Any, trainers: Any) -> None:
     sources = synthetic(sources=3, rows=60, validation=40, test=5, features=4, seed=3).sources
-    if kind == "mlp":
-        trainer: Any = MlpTrainer(sources, hidden=(4,), batch_size=8)
+    trainer: Any
+    if kind == "sklearn":
+        trainer = PartialFitTrainer(sources, SGDClassifier(loss="log_loss"), batch_size=8)
+    elif kind == "mlp":
+        trainer = MlpTrainer(sources, hidden=(4,), batch_size=8)
     else:
-        TORCHKIND
+        trainer = TorchTrainer(sources, trainers.module, batch_size=8)
     assert_same(study(trainer), study(trainer, workers=1), trainer)
 
 
@@ -168,7 +174,9 @@ def test_a_trial_that_kills_its_workers_counts_as_worst(ray: Any, trainers: Any,
         result = study(trainers.Dying(), storage=storage, max_failures=2)
         assert result.tree[0, 1].value == inf
         (warning,) = result.warnings
-        assert warning.startswith("a worker was lost (ActorDiedError) while training (0, 1), 2 times; it counts")
+        assert warning.startswith(
+            "a worker was lost (ActorDiedError) while training (0, 1), 2 times; it counts"
+        )
         again = study(trainers.Trainer(), storage=storage, resume=True, workers=1)
         assert rows_of(again) == rows_of(result)
 
@@ -197,7 +205,9 @@ def test_a_trainer_that_cannot_be_received(ray: Any, trainers: Any) -> None:
 def test_models_that_workers_cannot_see(ray: Any, trainers: Any, tmp_path: Path) -> None:
     with (
         closing(SqlStorage(tmp_path / "s.db", checkpoints="memory://unseen")) as storage,
-        pytest.raises(StorageError, match=r"models in memory://unseen cannot be seen here: keep them where all"),
+        pytest.raises(
+            StorageError, match=r"models in memory://unseen cannot be seen here: keep them where all"
+        ),
     ):
         study(trainers.Trainer(), storage=storage)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from mixtree.data.synthetic import synthetic
 from mixtree.seeds import derive_seed
@@ -122,3 +123,7 @@ class Sleeping(Trainer):
         (self.marker or Path()).with_name(f"pid-{os.getpid()}").touch()
         time.sleep(1.0 if np.isfinite(self.lr) else 0.0)
         return super().train(jobs)
+
+
+def module() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
