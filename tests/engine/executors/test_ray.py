@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
-from collections.abc import Iterator
 from contextlib import closing
 from functools import cache
 from math import inf
@@ -65,25 +63,6 @@ def test_a_text_that_names_no_cluster(text: str, reason: str) -> None:
 # ------------------------------------------------------------------------------------------ with Ray
 
 extras = pytest.mark.extras
-
-
-@pytest.fixture(scope="module")
-def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Ray on this machine, with room for two trials."""
-    ray = pytest.importorskip("ray")
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    folder = tmp_path_factory.mktemp("r")
-    ray.init(
-        address="local",
-        num_cpus=2,
-        object_store_memory=80 * 2**20,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="error",
-        _temp_dir=str(folder),
-    )
-    yield ray
-    ray.shutdown()
 
 
 @pytest.fixture(autouse=True)
