@@ -15,7 +15,7 @@ pytestmark = pytest.mark.extras
 
 HERE = Path(__file__).parent
 DRIVER = HERE / "driver.py"
-CLUSTER = "ray:10.77.0.1:6379"
+CLUSTER, CLIENT = "ray:10.77.0.1:6379", "ray://10.77.0.1:10001"
 
 
 def plan(folder: Path, **more: Any) -> str:
@@ -48,9 +48,9 @@ def trained(folder: Path) -> set[str]:
 
 
 def test_the_same_answer_with_everything_across_the_network(site: Any, serial: str, tmp_path: Path) -> None:
-    # The study's process is on the second machine; cluster, database and models are on the first.
+    # The study's process is on the second machine; the client server, database and models are on the first.
     stored = {"storage": site.storage, "checkpoints": site.checkpoints}
-    found = drive(site.worker, tmp_path, workers=CLUSTER, machines=2, **stored)
+    found = drive(site.worker, tmp_path, workers=CLIENT, machines=2, **stored)
     assert found["digest"] == serial
     assert not found["warnings"]
     assert trained(tmp_path) == {"10.77.0.1", "10.77.0.2"}
@@ -59,10 +59,6 @@ def test_the_same_answer_with_everything_across_the_network(site: Any, serial: s
 def test_without_storage_models_travel_as_references_only(site: Any, serial: str, tmp_path: Path) -> None:
     assert drive(site.head, tmp_path, workers=CLUSTER, machines=2)["digest"] == serial
     assert trained(tmp_path) == {"10.77.0.1", "10.77.0.2"}
-
-
-def test_through_the_client_server(site: Any, serial: str, tmp_path: Path) -> None:
-    assert drive(site.worker, tmp_path, workers="ray://10.77.0.1:10001")["digest"] == serial
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -101,7 +97,8 @@ def test_a_study_that_is_killed_goes_on(site: Any, serial: str, tmp_path: Path) 
     found = drive(site.head, tmp_path, **options)
     assert found["digest"] == serial
     assert 5 <= before < found["nodes"]
-    assert len(at.read_text().splitlines()) == found["nodes"]  # what was done was not done again
+    lines = at.read_text().splitlines()
+    assert len(set(lines)) == len(lines)  # what was done was not done again
 
 
 def test_models_that_a_machine_cannot_reach(site: Any, tmp_path: Path) -> None:
