@@ -1,4 +1,4 @@
-"""Workers of a Ray cluster against worker processes: what a trial costs on top of its training, what two bring.
+"""Workers of a Ray cluster against worker processes: what a trial costs beyond training, what two bring.
 
 Both are measured alternately on one machine, so that what else it does hits both.
 """
