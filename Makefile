@@ -75,4 +75,4 @@ $(VENV)/.extras: $(VENV)/.dev
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-s3 mixtree-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-s3 mixtree-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*

@@ -11,6 +11,7 @@ from mixtree.metrics import as_metric
 from mixtree.policies.auto import TARGET_PHASES
 from mixtree.policies.setting import AutoOptions
 from mixtree.search import STEP_SIZE
+from mixtree.trainers.mlp import MlpTrainer
 from mixtree.trainers.reference import ReferenceTrainer
 
 ALGORITHMS = ["mixmatch-bisect+commit", "uniform", "validation", "genie+decay"]
@@ -81,6 +82,21 @@ def test_what_diverges_is_run_again_with_smaller_steps_for_who_asks():
         [problem], ["uniform"], make_trainer=lambda each: make_trainer(each, 1e100), rules=rules, retry=True
     )
     assert hopeless[0].diverged and hopeless[0].spent == {"diverged": 4 * 50}
+
+
+def test_a_model_from_inside_a_stage_is_no_divergence_where_it_was_chosen_or_time_was_up():
+    problem = synthetic(sources=3, rows=60, features=8, validation=200, test=50, seed=1)
+    rules = replace(RULES, budget=6000, steps=40, use_target_rows=False)
+
+    def trainer(each):
+        return MlpTrainer(each.sources, hidden=(32,))
+
+    for seed in (0, 1, 2):
+        (run,) = compare([problem], ["auto"], make_trainer=trainer, rules=rules, retry=True, seed=seed)
+        assert run.finished and not run.diverged and sum(run.spent.values()) < 6000
+    short = replace(rules, budget=2000, time_limit=0.001)  # a segment of 100 steps, and no more
+    (run,) = compare([problem], ["uniform"], make_trainer=trainer, rules=short, retry=True)
+    assert not run.finished and not run.diverged and run.lr_scale == 1.0 and run.spent == {"train": 100}
 
 
 def test_unknown_algorithms_are_refused_before_training(problems):

@@ -322,8 +322,20 @@ def test_the_order_of_the_rows_does_not_order_the_sources():
     two = quick().fit(frame.iloc[order], y[order], source=source[order], X_val=frame[:50], y_val=y[:50])
     assert list(one.mixture_) == list(two.mixture_) == ["x", "y"]
     assert one.mixture_ == two.mixture_
-    given = {name: (frame[source == name], y[source == name]) for name in ("y", "x")}
-    assert list(quick().fit(given, X_val=frame[:50], y_val=y[:50]).mixture_) == ["y", "x"]
+
+
+def test_the_order_of_a_dictionary_s_sources_changes_nothing(problem):
+    rows, validation = problem.sources.rows, problem.sources.validation
+    parts = {name: (part.x, part.y) for name, part in zip("cab", rows, strict=True)}
+    one, two = (
+        quick(policy="auto").fit(
+            {name: parts[name] for name in order}, X_val=validation.x, y_val=validation.y
+        )
+        for order in ("cab", "bca")
+    )
+    assert list(one.mixture_) == list(two.mixture_) == ["a", "b", "c"]
+    assert one.mixture_ == two.mixture_ and one.verdict_ == two.verdict_
+    np.testing.assert_array_equal(one.predict_proba(validation.x), two.predict_proba(validation.x))
 
 
 def test_absent_classes_are_warned_of_once_and_by_name():

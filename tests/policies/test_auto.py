@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from mixtree import fit
-from mixtree.data.folds import FOLDS, fold_rows, with_folds
+from mixtree.data.allocation import FOLDS
+from mixtree.data.folds import fold_rows, with_folds
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.engine.study import run
@@ -355,6 +356,17 @@ def test_a_stage_that_overfits_is_ended_and_its_best_model_kept():
     uniform = run(make_search("uniform", setting(problem, 4000)), plain, seed=1)
     assert uniform.unspent == 0 and uniform.trained_steps == 4000  # a baseline does what it is called
     assert uniform.value > result.value + 5 * best.standard_error
+
+
+def test_an_absurd_budget_is_shared_out_like_one_that_a_model_can_use():
+    problem = overfits()
+    found = []
+    for passes in (200, 20_000):
+        budget = passes * int(problem.sources.sizes.sum()) // 50
+        _, _, result = carry_out(problem, budget=budget, hidden=(32,), use_target_rows=False)
+        chosen = [node for node in result.tree.values() if node.phase in ("step size", "trunk", "race")]
+        found.append([(node.path, node.steps, node.value) for node in chosen])
+    assert found[0] == found[1] and result.unspent > 0.5 * budget
 
 
 def test_three_segments_in_a_row_that_are_surely_worse_end_a_stage(inside):

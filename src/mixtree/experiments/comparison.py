@@ -18,14 +18,17 @@ from mixtree.engine.loop import FINISHED, Objective
 from mixtree.engine.study import Result, run
 from mixtree.errors import TrainingError
 from mixtree.events import Listener
+from mixtree.fitting.prepare import options_of
 from mixtree.metrics import Metric, check_metric
 from mixtree.policies.early_stop import stop_early
-from mixtree.policies.registry import make_search, options_of, training_sources
+from mixtree.policies.registry import make_search, training_sources
 from mixtree.policies.retries import AtRate, blew_up, smaller_rates
 from mixtree.policies.setting import AutoOptions, Setting
+from mixtree.schedules import Schedule
 from mixtree.search import SearchBase
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Mixture
+from mixtree.storage.base import Storage
 from mixtree.trainer import Trainer
 from mixtree.verdict import Difference, Repeat, corrected, repeated_difference
 from mixtree.verdict.scoring import untouched
@@ -86,7 +89,7 @@ class Rules:
     """What is the same for every run of a comparison."""
 
     budget: int
-    steps: int
+    steps: int | Schedule
     metric: Metric
     options: dict[str, Any] = field(default_factory=dict)
     """Options of the tree search."""
@@ -159,6 +162,8 @@ def compare(
     listeners: Sequence[Listener] = (),
     predictions: dict[tuple[str, int], NDArray[Any]] | None = None,
     retry: bool = False,
+    storage: Storage | None = None,
+    study: str = "",
 ) -> list[Run]:
     """Run every algorithm on every problem (one per repeat); test rows are read once all training is over.
 
@@ -166,7 +171,8 @@ def compare(
     as many processes; the answer is the same. ``predictions``, if given, is filled with every run's
     predictions of its test rows. With ``retry`` an algorithm that diverges is run again at smaller step
     sizes, those that ``auto`` tries; its steps until then are spent too, beyond the budget. A paper's
-    algorithms are reproduced without.
+    algorithms are reproduced without. In a ``storage`` every run is a study, ``study``/algorithm/repeat, that
+    goes on where an earlier comparison was cut.
     """
     for problem in problems:  # what cannot work fails here, before any training
         check_metric(rules.metric, problem.sources.validation.y, problem.sources.classes)
@@ -187,6 +193,7 @@ def compare(
             if retry and algorithm != "auto":  # which looks for a step size itself
                 rates += smaller_rates(rules.auto)
             for rate in rates:
+                at = [] if rate == 1.0 else [f"{rate:g} × the step size"]
                 left = rules.time_limit and max(rules.time_limit - (time.perf_counter() - started), 1e-3)
                 search = rules.search(algorithm, setting)
                 result = _run(
@@ -194,7 +201,9 @@ def compare(
                     trainer,
                     seed=own_seed,
                     init_seed=seed + repeat,
-                    study=f"{algorithm}/{repeat}",
+                    storage=storage,
+                    study="/".join([*filter(None, [study]), algorithm, str(repeat), *at]),
+                    resume=storage is not None,
                     workers=workers,
                     objective=rules.objective(problem),
                     listeners=listeners,
@@ -202,8 +211,11 @@ def compare(
                 )
                 if retry and result is not None:
                     last = result.state, result.node.mixture
-                    # A model from inside a stage is what a divergence has left of it.
-                    if result.node.unfinished or blew_up(trainer, *last, sources, init_seed=seed + repeat):
+                    # A model from inside a stage is what a divergence has left of it, unless it was chosen
+                    # there, or time was up.
+                    ended = result.reason != FINISHED or result.node.path in search.chosen_from
+                    rest = result.node.unfinished and not ended
+                    if rest or blew_up(trainer, *last, sources, init_seed=seed + repeat):
                         result = None
                 if result is not None:
                     break

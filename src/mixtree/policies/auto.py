@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mixtree.data.folds import FOLDS, held_rows, put_together
+from mixtree.data.allocation import FOLDS, Allocation
+from mixtree.data.folds import held_rows, put_together
 from mixtree.data.sources import Sources
 from mixtree.errors import InputError, TrainingError
 from mixtree.estimate.matching import Matching
@@ -19,7 +20,7 @@ from mixtree.estimate.moments import MOST_SOURCES
 from mixtree.estimate.target import ROWS, about_target
 from mixtree.metrics import Metric, default_metric, row_losses
 from mixtree.policies.script import Script, Scripted
-from mixtree.policies.setting import Setting
+from mixtree.policies.setting import MANY_PASSES, Setting
 from mixtree.search import ALL_DIVERGED, SEGMENTS, STEP_SIZE, in_segments
 from mixtree.simplex import NO_STEP, Mixture, capped, uniform_mixture
 from mixtree.trainer import Evaluation
@@ -158,8 +159,9 @@ class Measured(Scripted):
         return float(gaps.mean()), float(error), score, metric.paired_error(y, one, two)
 
     def _trial(self, path: Path, mixture: Mixture, steps: int, rate: float, phase: str = "train") -> Trial:
-        padded = np.concatenate([mixture, np.zeros(max(0, self._width - len(mixture)))])
-        return Trial(path, padded, min(steps, self.left), lr_scale=rate, phase=phase)
+        if len(mixture) < self._width:  # of the sources alone, and the trainer has folds behind them
+            mixture = Allocation(mixture, (0.0,) * (self._width - len(mixture))).mixture
+        return Trial(path, mixture, min(steps, self.left), lr_scale=rate, phase=phase)
 
     def _child(self, path: Path, index: int) -> Path:
         """A path below this one that nothing has used."""
@@ -339,6 +341,15 @@ class Auto(Measured):
         """Steps that training can still use."""
         return max(0, self._reach - self.spent)
 
+    @property
+    def _shared(self) -> int:
+        """What the shares of the trials, the trunk and the race are of: no more than a model can use.
+
+        Trials as long as shares of an absurd budget know all rows by heart before anything is chosen.
+        """
+        most = int(MANY_PASSES * self.setting.sizes.sum() / self.setting.batch_size)
+        return min(self._reach, max(LEAST_BUDGET, most))
+
     def adopt(self, nodes: Sequence[Node]) -> None:
         """Take over the nodes of an earlier run with a smaller budget: charged, and gone on from."""
         super().adopt(nodes)
@@ -346,7 +357,7 @@ class Auto(Measured):
 
     def may_return(self, node: Node) -> bool:
         # Trained on validation rows, a node's value says nothing; only the whole script knows if it is good.
-        return node.phase not in TARGET_PHASES
+        return not Allocation.of(node.mixture, self._sources).own
 
     def _longest_trained(self) -> tuple[Node, Mixture]:
         """The adopted model with most steps behind it, none of them on the target's rows, and its mixture.
@@ -400,7 +411,7 @@ class Auto(Measured):
         ]
         # The step size of the stem, or a smaller one than commits had that were undone.
         self._scale = 0.3 * min(undone) if undone else settled_rate(self.tree.lineage(stem.path))
-        return stem, stem.mixture[: self._sources]
+        return stem, Allocation.of(stem.mixture, self._sources).sources
 
     def _ruined(self, node: Node) -> bool:
         """Whether an adopted model, or one before it, was undone, as far as values tell."""
@@ -472,7 +483,7 @@ class Auto(Measured):
 
     def _grown(self, start: Node) -> Generator[list[Trial], list[Node], Node | None]:
         """On from a trial of this step size, or from the initial model; None if it blows up."""
-        steps, path, before = int(self.options.trunk_share * self._reach), self._fresh(), None
+        steps, path, before = int(self.options.trunk_share * self._shared), self._fresh(), None
         if start.lr_scale == self._scale:
             steps, path, before = steps - start.steps, self._child(start.path, 0), start
         trunk = yield from self._stage(
@@ -488,7 +499,7 @@ class Auto(Measured):
         """Settles on the simplest step size that none beats, beyond the ends of the range as long as the end
         is best. What came of those that did not diverge, by step size.
         """
-        share = self.options.rate_share * self._reach
+        share = self.options.rate_share * self._shared
         steps = max(1, int(max(share, min(self.options.rate_least, 2.0 * share))))
         rates, tried = list(self.options.rates), list[Node]()
         for _ in range(1 + self.options.further_rates):
@@ -513,7 +524,7 @@ class Auto(Measured):
         arms = self._arms()
         if len(arms) == 1:
             return trunk, arms[0].mixture
-        steps = max(1, int(self.options.arm_share * self._reach))
+        steps = max(1, int(self.options.arm_share * self._shared))
         outcomes = yield from self._settled(
             [(self._child(trunk.path, number), arm.mixture) for number, arm in enumerate(arms)], steps, "race"
         )
@@ -551,7 +562,11 @@ class Auto(Measured):
     def _within_caps(self, mixture: Mixture) -> tuple[Mixture, float]:
         """The mixture within the caps, and the share of the budget that they allow."""
         caps = self.setting.caps
-        return (mixture, 1.0) if caps is None else capped(mixture, caps[: self._sources], spill=True)
+        return (
+            (mixture, 1.0)
+            if caps is None
+            else capped(mixture, Allocation.of(caps, self._sources).sources, spill=True)
+        )
 
     def _arms(self) -> list[Arm]:
         made = {
@@ -729,7 +744,7 @@ class Auto(Measured):
 
     def _length(self, place: int) -> int:
         """Steps of one of the lengths of tuning on the target's rows."""
-        return max(1, int(self.options.target_grid[place] * self._reach))
+        return max(1, int(self.options.target_grid[place] * self._shared))
 
     def _target_lengths(self) -> list[int]:
         """Numbers of steps that grow, as far as the budget reaches: two folds and the tuning itself."""
@@ -743,7 +758,7 @@ class Auto(Measured):
         """What helped the folds, on all target rows."""
         path = self._child(model.path, 30)
         for steps in pieces:
-            target = np.eye(self._width + 1)[-1]
+            target = Allocation.on_target(self._sources, folds=self.folds).mixture
             (tuned,) = yield from self._settled([(path, target)], steps, "target")
             if tuned.diverged:
                 break
@@ -784,8 +799,7 @@ class Auto(Measured):
         return hull.inside is False
 
     def _fold(self, number: int) -> Mixture:
-        chosen: Mixture = np.eye(self._width)[self._sources + number]
-        return chosen
+        return Allocation.on_fold(self._sources, number).mixture
 
     # -- helpers ------------------------------------------------------------------------------------------
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from mixtree.data.folds import FOLDS, with_folds
+from mixtree.data.allocation import FOLDS, Allocation
+from mixtree.data.folds import with_folds
 from mixtree.data.sources import Sources
 from mixtree.errors import InputError
 from mixtree.estimate.covariates import importance_weighted, mmd_mixture
@@ -28,8 +29,6 @@ MIXMATCH = {
     "mixmatch-bisect": "bisect",
 }
 COMMIT_SHARE = 0.5
-MANY_PASSES = 200
-"""Over all rows, from which a budget deserves a remark."""
 CLASSIFIER_SHARE = 0.1
 """The part of the budget that trains importance weighting's domain classifier."""
 
@@ -37,6 +36,19 @@ CLASSIFIER_SHARE = 0.1
 def make_search(algorithm: str, setting: Setting) -> SearchBase:
     """The search behind an algorithm id.
 
+    Parameters
+    ----------
+    algorithm
+        An id, as ``auto`` or ``mixmatch-bisect+commit``.
+    setting
+        What it may know before it starts.
+
+    Returns
+    -------
+    SearchBase
+
+    Examples
+    --------
     >>> import numpy as np
     >>> setting = Setting(("a", "b"), np.array([10, 30]), budget=40, steps=5)
     >>> make_search("pooled", setting).ask()[0].mixture
@@ -104,7 +116,29 @@ def _split(algorithm: str) -> tuple[str, str]:
 
 
 def training_sources(algorithm: str, setting: Setting) -> Sources:
-    """The sources that an algorithm trains on: as they are, with row weights, or with folds of the target."""
+    """The sources that an algorithm trains on: as they are, with row weights, or with folds of the target.
+
+    Parameters
+    ----------
+    algorithm
+        Its id.
+    setting
+        With the rows as ``data``.
+
+    Returns
+    -------
+    Sources
+
+    Examples
+    --------
+    >>> from mixtree.data.synthetic import synthetic
+    >>> data = synthetic(sources=2, rows=40, validation=40, seed=0).sources
+    >>> setting = Setting(data.names, data.sizes, budget=400, steps=20, data=data)
+    >>> training_sources("uniform", setting) is data
+    True
+    >>> training_sources("auto", setting).names[2:]
+    ('target fold 1', 'target fold 2')
+    """
     data = _data(setting, algorithm)
     if algorithm == "auto" and _uses_folds(setting):
         return with_folds(data)
@@ -138,19 +172,18 @@ def _data(setting: Setting, name: str) -> Sources:
     return setting.data
 
 
-def options_of(algorithm: str) -> frozenset[str]:
-    """The options of a fit that not every algorithm knows, and this one does.
+def kinds_of(algorithm: str) -> frozenset[str]:
+    """Which kinds of policies an algorithm is of: ``tree``, and ``box`` of boxes; ``fixed``; ``auto``.
 
-    >>> sorted(options_of("auto"))
-    ['max_passes', 'use_target_rows']
+    >>> sorted(kinds_of("mixmatch-ch+commit")), sorted(kinds_of("uniform+decay")), sorted(kinds_of("pbt"))
+    (['box', 'tree'], ['fixed'], [])
     """
     name, _ = _split(algorithm)
+    if name in MIXMATCH:
+        return frozenset({"tree", "box"} if MIXMATCH[name] == "halve" else {"tree"})
     if algorithm == "auto":
-        return frozenset({"use_target_rows", "max_passes"})
-    if name not in MIXMATCH:
-        return frozenset(() if algorithm in PEERS else {"max_passes"})
-    caps = {"maximum", "max_passes"} if name == "mixmatch-ch" else set[str]()
-    return frozenset({"nu", "rho", "optimism", "returns", "minimum", "stop_early"} | caps)
+        return frozenset({"auto"})
+    return frozenset(() if algorithm in PEERS else {"fixed"})
 
 
 def known_algorithms(names: Sequence[str]) -> list[str]:
@@ -187,7 +220,7 @@ def _maximum(setting: Setting) -> list[float] | None:
     given, caps = setting.maximum, setting.caps
     if caps is None:
         return None if given is None else list(given)
-    most = caps[: len(setting.names)]
+    most = Allocation.of(caps, len(setting.names)).sources
     if most.sum() < 1.0 - 1e-12:
         steps = int(
             round(most.sum() * setting.budget, 6)

@@ -169,19 +169,20 @@ def looks(models: Models, nodes: Sequence[Node]) -> Looks:
     return Looks(selection_bias if isfinite(selection_bias) else None, notes)
 
 
-def advice(models: Models, *, chooses: bool, noise: float) -> Advice:
+def advice(models: Models, *, chooses: bool, noise: float, used_up: bool = True) -> Advice:
     """Whether more target rows or more budget promises more, by extrapolation.
 
     Rows, if choosing is all that they do (``chooses``): the score of what a quarter and a half of them
     choose, on the other half. Budget: the returned model's score after each training that led to it.
-    ``noise`` is the score's, for where that of a difference is not known.
+    ``noise`` is the score's, for where that of a difference is not known. A study that has not ``used_up``
+    its budget does not need a larger one.
     """
     by_steps = models.by_steps()
     paired = models.noise()
     return rows_or_budget(
         models.metric,
         by_rows=_by_rows(models, models.choose) if chooses and models.choose is not None else None,
-        by_steps=by_steps if len(by_steps) >= _CURVE else None,
+        by_steps=by_steps if used_up and len(by_steps) >= _CURVE else None,
         rows=len(models.y),
         noise=noise if paired is None else paired,
     )

@@ -107,6 +107,9 @@ def connect(cluster: Cluster) -> Any:
         return ray
     quiet = {"log_to_driver": False, "logging_level": "error"}
     address = cluster.address or os.environ.get("RAY_ADDRESS")
+    if address == "local":  # Ray's word for a new one on this machine
+        _start(ray, **quiet)
+        return ray
     try:
         # "auto" is the cluster that this machine belongs to.
         ray.init(address=address or "auto", **quiet)
@@ -115,14 +118,19 @@ def connect(cluster: Cluster) -> Any:
             raise TrainingError(
                 f"cannot use the Ray cluster {without_secrets(address or 'of this machine')}: {error}"
             ) from error
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told
-        folder = tempfile.mkdtemp(prefix="mixtree-ray-")
-        # Before Ray's own: what is registered last is called first, and Ray must end before its files go.
-        atexit.unregister(ray.shutdown)
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        atexit.register(ray.shutdown)
-        ray.init(address="local", include_dashboard=False, _temp_dir=folder, **quiet)
+        _start(ray, **quiet)
     return ray
+
+
+def _start(ray: Any, **quiet: Any) -> None:
+    """A cluster of this machine alone."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told
+    folder = tempfile.mkdtemp(prefix="mixtree-ray-")
+    # Before Ray's own: what is registered last is called first, and Ray must end before its files go.
+    atexit.unregister(ray.shutdown)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(ray.shutdown)
+    ray.init(address="local", include_dashboard=False, _temp_dir=folder, **quiet)
 
 
 @dataclass(slots=True, eq=False)
