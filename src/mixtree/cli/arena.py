@@ -31,7 +31,7 @@ def arena(
         str | None, typer.Option(help="Tasks whose names hold this text.", show_default="all")
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, max=10, help="Seeds per task.")] = 10,
-    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+    workers: Annotated[str, typer.Option(help="Processes, or a Ray cluster: ray, ray:HOST:PORT.")] = "2",
     out: Annotated[
         Path, typer.Option(help="Folder for runs and report; what is there is not run again.")
     ] = Path("mixtree-arena"),
@@ -49,6 +49,7 @@ def arena(
     ] = None,
 ) -> None:
     """Compare methods over the arena's tasks: tables, mean ranks, worst regret, paired intervals."""
+    from mixtree.cli.options import who_works
     from mixtree.errors import InputError
     from mixtree.experiments import choices as changed
     from mixtree.experiments import ideas
@@ -72,12 +73,12 @@ def arena(
         errors.print(line, style="yellow", markup=False)
     if choices:
         for module, function in ((changed, changed.run_choices), (ideas, ideas.run_ideas)):
-            with Crew(workers) as crew:
+            with Crew(who_works(workers)) as crew:
                 rows = changed.measure(out / module.FILE, function, chosen, seeds=seeds, crew=crew)
             for row in changed.summary(rows, module.PAIRS):
                 typer.echo("   ".join(row))
         return
-    with Crew(workers) as crew:
+    with Crew(who_works(workers)) as crew:
         train(out, chosen, names, seeds=seeds, crew=crew, say=lambda line: errors.print(line, style="dim"))
         scores = score(out, chosen, seeds=seeds, crew=crew)
     files = write_report(out, scores, chosen)

@@ -24,6 +24,7 @@ from mixtree.cli.options import (
     command,
     fit_options,
     seconds,
+    who_works,
     with_config,
 )
 from mixtree.cli.reports import dry_run, mixture_words, print_plan
@@ -50,6 +51,7 @@ _OTHERWISE: dict[str, dict[str, Any]] = {
         "help": "Study file or database URL that keeps every run: the same command goes on where it was cut.",
         "default": "none",
     },
+    "checkpoints": {"default": "beside the storage's file"},
     "study": {"help": "Name of the comparison: its runs are NAME/ALGORITHM/REPEAT.", "default": "compare"},
 }
 """What flags of ``fit`` mean here."""
@@ -123,7 +125,7 @@ def compare(tables: list[Path], values: Values) -> None:
     progress = ComparisonProgress(len(algorithms) * len(contest.problems) * chosen.budget)
     with progress, _place(values) as storage:
         runs, against = contest.run(
-            workers=values.get("workers", 1),
+            workers=who_works(values.get("workers", 1)),
             listeners=[progress],
             storage=storage,
             study="" if storage is None else values.get("study", "compare"),
@@ -165,7 +167,7 @@ def _place(values: Values) -> Any:
         raise InputError(f"--storage {values['storage']} is in memory and ends with the command: name a file")
     if "://" not in storage and not Path(storage).parent.is_dir():
         raise InputError(f"--storage {storage}: there is no folder {Path(storage).parent}; make it first")
-    return closing(open_storage(storage))
+    return closing(open_storage(storage, checkpoints=values.get("checkpoints")))
 
 
 def _rows(contest: Contest) -> str:

@@ -158,7 +158,7 @@ def compare(
     make_trainer: Callable[[Problem], PredictingTrainer],
     rules: Rules,
     seed: int = 0,
-    workers: int = 1,
+    workers: int | str = 1,
     listeners: Sequence[Listener] = (),
     predictions: dict[tuple[str, int], NDArray[Any]] | None = None,
     retry: bool = False,

@@ -130,7 +130,7 @@ class Contest:
     def run(
         self,
         *,
-        workers: int = 1,
+        workers: int | str = 1,
         listeners: Sequence[Listener] = (),
         storage: Storage | None = None,
         study: str = "",
