@@ -70,4 +70,4 @@ $(VENV)/.extras: $(VENV)/.dev
 	touch $@
 
 clean:
-	rm -rf $(VENV) mixtree-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) mixtree-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*

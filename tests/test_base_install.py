@@ -78,3 +78,9 @@ def test_the_base_install_fits_a_table(tmp_path):
     done = subprocess.run(fit, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "model").is_dir()
+    demo = subprocess.run(
+        [programs / "mixtree", "demo"], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    assert demo.returncode != 0
+    assert "pip install 'mixtree[demo]'" in " ".join(demo.stderr.split())
+    assert "Traceback" not in demo.stderr

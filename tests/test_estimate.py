@@ -269,7 +269,7 @@ def test_the_joint_region_holds_the_estimate_and_not_everything() -> None:
     assert estimate.distance(np.array([0.0, 0.0, 1.0])) > estimate.distance(np.array([0.5, 0.4, 0.1]))
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("options", [{}, {"informative": False, "classes": 4}, {"classes": 0}], ids=str)
 def test_intervals_cover_as_often_as_they_say(options: dict[str, Any]) -> None:
     covered = []
@@ -413,7 +413,7 @@ def test_targets_outside_are_found_and_inside_are_not(options: dict[str, Any]) -
         assert test.inside is not True or "can serve" in test.words
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize(
     "options",
     [

@@ -462,6 +462,11 @@ def test_the_share_of_the_search_is_exact() -> None:
 # ------------------------------------------------------------------------------------ width
 
 
+def test_a_width_that_no_budget_can_pay_for_takes_no_longer() -> None:
+    search = tree_search(2, budget=50, width=2**40)
+    assert sum(trial.steps for trial in search.ask()) <= 50
+
+
 def test_a_wider_search_grows_another_tree() -> None:
     narrow, wide = tree_search(2, budget=70), tree_search(2, budget=70, width=2)
     assert drive(narrow, PLAIN)[2:] == [[(0, 0), (0, 1)], [(0, 0, 0), (0, 0, 1)]]

@@ -24,8 +24,23 @@ SEGMENTS, LEAST_SEGMENT = 20, 50
 def in_segments(trial: Trial, segments: int = SEGMENTS, *, stream: Path | None = None) -> list[Trial]:
     """A long stage as trials that continue one another, so that it can be watched, stopped and resumed.
 
-    They train the model that the one trial would have trained, at ``stream`` if stages above it are cut.
+    They train the model that the one trial would have trained.
 
+    Parameters
+    ----------
+    trial
+        The stage as one trial.
+    segments
+        Most of them; none is shorter than 50 steps.
+    stream
+        The path whose random numbers the stage uses, if stages above it are cut; by default its own.
+
+    Returns
+    -------
+    list of Trial
+
+    Examples
+    --------
     >>> stage = Trial((3,), np.array([1.0]), 150)
     >>> [(each.path, each.steps) for each in in_segments(stage)]
     [((3,), 50), ((3, 0), 50), ((3, 0, 0), 50)]
@@ -58,6 +73,15 @@ class Search(Protocol):
 
     A search is deterministic: the same tells give the same asks. That is what makes a study resumable.
     These three methods are enough. What only some searches have has a default in ``SearchBase``.
+
+    Examples
+    --------
+    >>> from mixtree.policies.fixed import uniform
+    >>> search = uniform(2, budget=40)
+    >>> isinstance(search, Search)
+    True
+    >>> [(trial.path, trial.steps) for trial in search.ask()]
+    [((), 40)]
     """
 
     def ask(self) -> list[Trial]:
@@ -78,6 +102,29 @@ class SearchBase(ABC):
     """A search with a default for everything that is optional.
 
     ``as_search`` gives the same defaults to an object that has the three methods of ``Search`` only.
+
+    Examples
+    --------
+    Two mixtures, as many steps of each; the better one is returned.
+
+    >>> class Either(SearchBase):
+    ...     def __init__(self):
+    ...         self.nodes = []
+    ...
+    ...     def ask(self):
+    ...         first = [Trial((0,), np.array([1.0, 0.0]), 20), Trial((1,), np.array([0.5, 0.5]), 20)]
+    ...         return [] if self.nodes else first
+    ...
+    ...     def tell(self, trial, evaluation):
+    ...         self.nodes.append(as_node(trial, evaluation))
+    ...
+    ...     def best(self):
+    ...         return min(self.nodes, key=lambda node: node.value)
+    >>> search = Either()
+    >>> for number, trial in enumerate(search.ask()):
+    ...     search.tell(trial, Evaluation(0.5 - 0.1 * number))
+    >>> search.ask(), search.best().path
+    ([], (1,))
     """
 
     budget: int = 0

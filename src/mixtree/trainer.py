@@ -47,6 +47,11 @@ class Job(Generic[State]):
         Where the job stands in a longer stage that is trained in segments. A trainer that knows it goes on
         with the stage's random numbers where the job before stopped, so that segments change no weights; one
         that does not draws by ``seed``, which is another one in every segment.
+
+    Examples
+    --------
+    >>> Job(state=None, mixture=np.array([0.5, 0.5]), steps=20, seed=7).lr_scale
+    1.0
     """
 
     state: State
@@ -69,6 +74,11 @@ class Evaluation:
         Of the value; NaN where it is not known.
     predictions
         One row per validation row: class probabilities (n, classes), or (n,) in a regression.
+
+    Examples
+    --------
+    >>> Evaluation(0.41).standard_error
+    nan
     """
 
     value: float
@@ -81,6 +91,12 @@ class Trainer(Protocol[State]):
     """A model family. It never changes a state it is given; its only randomness are the seeds it is given.
 
     These five methods are enough. What only some trainers can do has a default in ``TrainerBase``.
+
+    Examples
+    --------
+    >>> from mixtree.trainers.reference import ReferenceTrainer
+    >>> issubclass(ReferenceTrainer, Trainer)
+    True
     """
 
     def init(self, seed: int) -> State:
@@ -103,6 +119,31 @@ class TrainerBase(ABC, Generic[State]):
     """A trainer with a default for everything that is optional.
 
     ``as_trainer`` gives the same defaults to an object that has the five methods of ``Trainer`` only.
+
+    Examples
+    --------
+    A model that is one number; a step moves it towards 1, by how much the first source weighs.
+
+    >>> class Number(TrainerBase):
+    ...     def init(self, seed):
+    ...         return 0.0
+    ...
+    ...     def train(self, jobs):
+    ...         return [1 - (1 - job.state) * (1 - 0.1 * job.mixture[0]) ** job.steps for job in jobs]
+    ...
+    ...     def evaluate(self, states):
+    ...         return [Evaluation(abs(1 - state)) for state in states]
+    ...
+    ...     def save(self, state):
+    ...         return {"number": np.array(state)}
+    ...
+    ...     def load(self, arrays):
+    ...         return float(arrays["number"])
+    >>> from mixtree import TreeSearch, run
+    >>> from mixtree.partition import bisect, simplex_root
+    >>> result = run(TreeSearch(simplex_root(2), bisect, budget=60, steps=10), Number())
+    >>> bool(result.mixture[0] > 0.5)
+    True
     """
 
     sources: Any = None

@@ -59,6 +59,12 @@ class Trial:
         Which part of a longer stage it is.
     merged
         The models whose mean it starts from, in place of the model of ``path[:-1]``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Trial((0,), np.array([0.75, 0.25]), steps=20).phase
+    'search'
     """
 
     path: Path
@@ -94,6 +100,13 @@ class Node:
         The number of the round in which it was asked for.
     predictions
         Of the validation rows, where they are kept.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> node = Node((0, 1), np.array([0.2, 0.8]), steps=20, value=0.6)
+    >>> node.height, node.diverged
+    (2, False)
     """
 
     path: Path
@@ -153,9 +166,20 @@ def pending(trial: Trial, number: int) -> Node:
 
 
 class Tree(dict[Path, Node]):
-    """All evaluated nodes by their paths, in the order in which they were evaluated."""
+    """All evaluated nodes by their paths, in the order in which they were evaluated.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> tree = Tree()
+    >>> tree.add(Node((), np.array([0.5, 0.5]), 20, 0.7, phase="root"))
+    >>> tree.add(Node((1,), np.array([0.9, 0.1]), 30, 0.6, phase="search"))
+    >>> tree.spent, tree.depth, tree.steps_behind[(1,)]
+    ({'root': 20, 'search': 30}, 1, 50)
+    """
 
     def add(self, node: Node) -> None:
+        """Put a node at its path."""
         self[node.path] = node
 
     @property

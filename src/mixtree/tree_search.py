@@ -145,6 +145,8 @@ class TreeSearch(LedgerSearch):
         left = self.budget - self.spent
         for _ in range(self._width):
             expansion = self._best_affordable(left)
+            if not expansion:
+                break
             left -= sum(trial.steps for trial in expansion)
             trials += expansion
         return self._ledger.hand_out(trials)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from harness import Attack, OwnError
+from harness import SECRET, Attack, OwnError
 from scipy import sparse
 
 QUICK = {"model": "linear", "budget": 12, "steps": 3, "reference": "none", "holdout": 0.0}
@@ -150,6 +150,13 @@ OPTIONS: dict[str, list[Any]] = {
     "width": [0, -1, 2**40, "x"],
     "max_passes": [-1, 0, float("nan"), "x"],
 }  # fmt: skip
+
+URLS = [
+    f"me:{SECRET}@h/b", f"mysql://me:{SECRET}@h/b", f"postgres://me:{SECRET}@127.0.0.1:1/b",
+    f"postgresql://me:{SECRET}@127.0.0.1:port/b", f"postgresql://127.0.0.1:1/b?password={SECRET}",
+    f"nonsense://me:{SECRET}@h/b", f"sqlite:///none/x.db?password={SECRET}",
+]  # fmt: skip
+"""Places of studies that hold a secret."""
 
 
 class Hostile:
@@ -315,3 +322,13 @@ def _calls(draw: random.Random) -> Iterator[Attack]:
 
         yield attack(f"load({ascii(name)})", loaded, "refuse")
         yield attack(f"load_model({ascii(name)})", model, "work" if name == "model" else "refuse")
+    for url in URLS:
+
+        def read(url: str = url) -> Any:
+            import mixtree
+
+            return mixtree.load(url, "none")
+
+        shown = ascii(url.replace(SECRET, "…"))
+        yield attack(f"load({shown})", read, "refuse")
+        yield attack(f"fit, storage={shown}", partial(fitted, storage=url), "refuse")

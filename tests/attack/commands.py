@@ -526,6 +526,14 @@ def folders(draw: random.Random, base: Path) -> Iterator[Attack]:
         yield Attack("damaged models", f"no {name}", used[:1], harm=removed(name), must="refuse")
 
 
+def closed(base: sqlite3.Connection, place: Path) -> None:
+    """Leave a study's file as a program that has ended does, without a journal."""
+    base.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    base.close()
+    for left in ("-wal", "-shm"):
+        (place / f"model/study.db{left}").unlink(missing_ok=True)
+
+
 def databases(draw: random.Random) -> Iterator[Attack]:
     """Studies whose file was cut, overwritten or edited, and files of other programs."""
     used = [
@@ -596,10 +604,7 @@ def databases(draw: random.Random) -> Iterator[Attack]:
                         except sqlite3.IntegrityError:  # the schema refuses it already
                             base.rollback()
                     base.commit()
-                    base.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-                    base.close()
-                    for left in ("-wal", "-shm"):
-                        (place / f"model/study.db{left}").unlink(missing_ok=True)
+                    closed(base, place)
 
                 words = used[draw.choice((0, 0, 2, 3))]
                 shown = ascii(value)[:20]
@@ -646,6 +651,27 @@ def databases(draw: random.Random) -> Iterator[Attack]:
             (place / "new" / name).symlink_to("../train.csv")
 
         yield Attack("another program's files", f"fit over a link {name}", (FIT,), harm=linked, must="refuse")
+
+    def models_of_others(place: Path) -> None:
+        (place / "new/study.db.checkpoints/fit").mkdir(parents=True)
+        shutil.copy(place / "trees/weights.safetensors", place / "new/study.db.checkpoints/fit/0.safetensors")
+
+    yield Attack(
+        "another program's files", "fit over models of others", (FIT,), harm=models_of_others, must="refuse"
+    )
+
+    def led_astray(place: Path) -> None:
+        models_of_others(place)
+        base = sqlite3.connect(place / "model/study.db")
+        base.execute("UPDATE studies SET models = ?", (str(place / "new/study.db.checkpoints"),))
+        base.commit()
+        closed(base, place)
+
+    for words in (("resume", "model", "--budget", "48"), ("delete", "model", "fit", "--yes")):
+        yield Attack(
+            "another program's files", f"{words[0]} with models elsewhere", (words,), harm=led_astray,
+            must="refuse",
+        )  # fmt: skip
 
 
 # --------------------------------------------------------------------------------------------- outputs

@@ -74,7 +74,7 @@ def test_reproduce_runs_reports_resumes_and_documents(small, tmp_path, monkeypat
     assert "| genie+decay |" in raw
     assert "| genie+decay |" not in page
     assert str(tmp_path) not in page + raw
-    assert "mixtree reproduce flights-known --docs docs" in page
+    assert "mixtree reproduce flights-known --repeats 2 --quick --docs docs" in page
     monkeypatch.setattr(report, "draw", lambda results, folder: [])  # it is slow, and was looked at
     again = CliRunner().invoke(app, arguments)
     assert "flights-known (own): 0 runs to do" in again.output
@@ -106,10 +106,16 @@ def test_tasting_notes_are_an_experiment_of_their_own(small, tmp_path):
     size = ["--quick", "--repeats", "2", "--workers", "1", "--authors-settings"]
     out = tmp_path / "out"
     arguments = ["reproduce", "wine-quartile", "--features", "notes", *size, "--out", str(out)]
+    arguments += ["--docs", str(tmp_path / "docs")]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert "wine-quartile-notes, the authors' η" in result.output
     assert (out / "wine-quartile-notes-authors" / "claims.csv").exists()
+    page = (tmp_path / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    command = (
+        "mixtree reproduce wine-quartile --setting authors --features notes --repeats 2 --quick --docs docs"
+    )
+    assert f"\n{command}\n" in page
     refused = CliRunner().invoke(app, ["reproduce", "amazon", "--features", "notes", "--out", str(out)])
     assert "amazon has no tasting notes" in str(refused.exception)
 

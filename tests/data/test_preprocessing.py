@@ -128,6 +128,12 @@ EASY = ["u", "v"] * 50
 
 WARNED: list[tuple[str, list[Any], str, str]] = [
     ("constant number", [5] * 100, "dropped", "one value only (5)"),
+    (
+        "numbers near 2**64",
+        pl.Series([2**64 - 1 - n for n in range(100)], dtype=pl.UInt64),
+        "dropped",
+        "as numbers its values cannot be told apart (18446744073709551516 … 18446744073709551615)",
+    ),
     ("constant text", ["x"] * 100, "dropped", "one value only ('x')"),
     ("constant date", [date(2024, 1, 1)] * 100, "dropped", "one value only"),
     ("constant text date", ["2024-01-01"] * 100, "dropped", "one value only"),
@@ -414,6 +420,13 @@ def frames(draw: st.DrawFn) -> pl.DataFrame:
             for label, values in zip(labels, chosen, strict=True)
         ]
     )
+
+
+def test_names_and_levels_with_a_nul_are_read_back(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"a\0": [1.0, 2.0] * 20, "b": ["x\0", "y"] * 20})
+    preprocessor = Preprocessor.fit(frame)
+    preprocessor.to_files(tmp_path)
+    assert Preprocessor.from_files(tmp_path).feature_names == preprocessor.feature_names
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1015,6 +1015,12 @@ def test_a_study_without_files_cannot_be_loaded() -> None:
         load(storage, "study")
 
 
+def test_loading_shows_no_password() -> None:
+    with pytest.raises(InputError, match="looks like the URL of a database") as refused:
+        load("me:hunter2@host/base", "study")
+    assert "hunter2" not in str(refused.value)
+
+
 def test_loading_makes_no_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no study file"):
         load(tmp_path / "none.db", "study")

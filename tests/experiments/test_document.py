@@ -8,10 +8,10 @@ import pytest
 from mixtree.experiments import document
 from mixtree.experiments.claims import Claim, check
 from mixtree.experiments.comparison import Run
-from mixtree.experiments.report import Report
+from mixtree.experiments.report import Report, _cell
 from mixtree.experiments.reproduce import Plan, Recipe, Scored
 from mixtree.experiments.specs import EXPERIMENTS
-from mixtree.experiments.tuning import Sweep
+from mixtree.experiments.tuning import Point, Sweep
 
 CLAIMS = (
     Claim("CH better than uniform", "a section", "better", (("CH", "uniform"),)),
@@ -65,3 +65,20 @@ def test_figures_have_the_papers_numbers(grouped):
     text = document._figures(grouped)
     file = "[reproduce-amazon-budgets.png](figures/reproduce-amazon-budgets.png)"
     assert f"| 2 and 6 | amazon: test score against Λ | `mixtree reproduce amazon` | {file} |" in text
+
+
+def test_one_reason_is_given_once(grouped, monkeypatch):
+    result = report_of("own", grouped[0][0].plan.folder, lr=0.1, gaps=(-0.1, -0.1))
+    result = replace(result, rows={"validation": 100, "test": 235})
+    monkeypatch.setattr(document, "why", lambda report, verdict: "Too few batches.")
+    text = document._section([result])
+    assert text.endswith("- *CH better than uniform; DP better than uniform.* Too few batches.")
+
+
+def test_a_loss_that_no_training_brought_below_a_constants_is_said_to_be_none(tmp_path):
+    result = report_of("own", tmp_path, lr=0.1, gaps=(0.1, 0.1))
+    point = Point(0.1, 0.7, 0.01, loss=0.36, constant=0.32, fitted=0.1, fitted_constant=0.31, diverged=0)
+    cells = [_cell(result.plan, result.scored, "uniform", 600)]
+    result = replace(result, cells=cells, sweeps={"uniform": Sweep("uniform", (point,), 0.1, "")})
+    row = "| amazon | 0.31 | – | 0.1 (η = 0.1) | 0.32 | 0.36: no better than constants |"
+    assert document._trains([result], result) == row

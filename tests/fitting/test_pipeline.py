@@ -519,6 +519,7 @@ def test_validation_rows_that_are_source_rows_are_told_of():
     told = "150 of 150 validation rows also stand in source 'a' (the same features)"
     result = fit(sources, leaked, test=fresh, model="linear", budget=20)
     assert any(each.startswith(told) for each in result.verdict.warnings)
+    assert f"Warning: {told}" in str(result.verdict)
     result = fit(sources, fresh, test=leaked, model="linear", budget=20)
     assert any(each.startswith(told.replace("validation", "test")) for each in result.verdict.warnings)
 

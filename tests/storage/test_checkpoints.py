@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
+from safetensors.numpy import save
 
 from mixtree.errors import CheckpointError, StorageError
 from mixtree.storage.checkpoints import Checkpoints, path_text, text_path
@@ -143,6 +144,43 @@ def test_a_users_file_in_the_folder_stays(tmp_path: Path) -> None:
     (tmp_path / "s" / "notes.txt").write_text("mine")
     models.clear()
     assert [file.name for file in (tmp_path / "s").iterdir()] == ["notes.txt"]
+
+
+def test_safetensors_files_of_the_user_stay_too(tmp_path: Path) -> None:
+    models = Checkpoints(str(tmp_path), "s")
+    models.write((0, 1), WEIGHTS)
+    models.write(tuple(range(150)), WEIGHTS)  # its name is cut short
+    for name in ("best.safetensors", "notes.tmp", "0-1.safetensors.bak.tmp"):
+        (tmp_path / "s" / name).write_bytes(b"mine")
+    (tmp_path / "s" / "0-1.safetensors.0123456789abcdef.tmp").write_bytes(b"half")
+    assert models.count() == 2
+    models.keep_only([])
+    models.clear()
+    assert {file.name for file in (tmp_path / "s").iterdir()} == {
+        "best.safetensors", "notes.tmp", "0-1.safetensors.bak.tmp"
+    }  # fmt: skip
+
+
+def test_a_users_file_behind_a_url_stays(tmp_path: Path) -> None:
+    import fsspec
+
+    files = fsspec.filesystem("memory")
+    models = Checkpoints("memory://of-a-user", "s")
+    models.write((), WEIGHTS)
+    files.pipe_file("/of-a-user/s/notes.txt", b"mine")
+    models.clear()
+    assert models.count() == 0 and files.cat_file("/of-a-user/s/notes.txt") == b"mine"
+
+
+def test_models_that_mixtree_did_not_write_are_not_replaced(tmp_path: Path) -> None:
+    models = Checkpoints(str(tmp_path), "s")
+    models.check_own()
+    models.write((), WEIGHTS)
+    (tmp_path / "s" / "1.safetensors").write_bytes(b"cut short")  # by a fault: it is trained again
+    models.check_own()
+    (tmp_path / "s" / "0.safetensors").write_bytes(save(WEIGHTS))
+    with pytest.raises(StorageError, match=r"holds 0.safetensors, which mixtree did not write"):
+        models.check_own()
 
 
 # ---------------------------------------------------------------------------------------------- damage

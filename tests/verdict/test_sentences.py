@@ -47,6 +47,11 @@ def test_not_distinguishable_is_said_plainly() -> None:
     assert verdict.sentence == " ".join(str(verdict).splitlines()[:2])
 
 
+def test_what_limits_the_worth_of_the_figures_is_printed_with_them() -> None:
+    verdict = make_verdict(AUROC, SCORE, warnings=["60 of 60 rows also stand in source 'a'"])
+    assert str(verdict).splitlines()[3:] == ["Warning: 60 of 60 rows also stand in source 'a'"]
+
+
 @pytest.mark.parametrize(("value", "higher"), [(-0.02, True), (0.02, False)])
 def test_a_point_estimate_that_is_worse_is_said_in_the_sentence(value: float, higher: bool) -> None:
     sides = (-0.06, 0.04) if value < 0 else (-0.04, 0.06)

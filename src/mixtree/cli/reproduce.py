@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from mixtree.listeners.terminal import Terminal
 
 
+REPEATS = 10
+"""The paper's."""
+
+
 def add_to(app: typer.Typer) -> None:
     app.command()(reproduce)
 
@@ -38,7 +42,7 @@ def reproduce(
     ] = "core",
     repeats: Annotated[
         int, typer.Option(min=2, help="Repeats, each with its own split, model and streams.")
-    ] = 10,
+    ] = REPEATS,
     out: Annotated[Path, typer.Option(help="Folder for runs, tables and figures.")] = Path(
         "mixtree-reproduce"
     ),
@@ -92,7 +96,11 @@ def reproduce(
             results += own
     console.print(f"Runs, tables and figures are in {out}.")
     if docs is not None:
-        command = f"mixtree reproduce {experiment} --docs docs"
+        options = [f"--setting {name}" for name in dict.fromkeys(wanted)]
+        options += [f"--features {features}"] if features != "core" else []
+        options += [f"--repeats {repeats}"] if repeats != REPEATS else []
+        options += ["--quick"] if quick else []
+        command = " ".join(["mixtree reproduce", experiment, *options, "--docs docs"])
         pages = write_pages(docs, results, drawn=drawn, command=command)
         console.print(f"Written: {', '.join(map(str, pages))}")
 

@@ -135,7 +135,10 @@ def _numeric(name: str, column: pl.Series, found: str) -> tuple[Column, list[str
     if low is None:
         return _dropped(name, found, "it has no finite number")
     if low == high and not missing:
-        return _dropped(name, found, f"it has one value only ({column[0]})")
+        why = f"it has one value only ({column[0]})"
+        if column.n_unique() > 1:
+            why = f"as numbers its values cannot be told apart ({column.min()!r} … {column.max()!r})"
+        return _dropped(name, found, why)
     if counts_rows(column):
         told.append(
             f"column {name!r} numbers the rows one by one; leave it out with drop (--drop) if it is an id"

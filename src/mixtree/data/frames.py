@@ -145,7 +145,8 @@ def _from_pandas_column(name: str, values: Any) -> pl.Series:
     # Numbers, flags and moments are numpy arrays in pandas already; the rest goes through Arrow.
     if not isinstance(values.dtype, np.dtype) and find_spec("pyarrow") is None:
         raise MissingExtraError(f"column {name!r} of the pandas table, {values.dtype},", "pandas")
-    return pl.from_pandas(values)
+    column: pl.Series = pl.from_pandas(values)
+    return column
 
 
 def _from_array(table: Any, where: Where) -> pl.DataFrame:

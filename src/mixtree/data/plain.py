@@ -32,6 +32,8 @@ class Number:
 
 ANY_TEXT = re.compile(".*", re.DOTALL)
 """Text as names of files are, which need not be UTF-8; `str` is what every other program can hold."""
+UTF8_TEXT = re.compile("[^\ud800-\udfff]*")
+"""Text of tables, which may hold a NUL."""
 COUNT = Number(0)
 AT_LEAST_ONE = Number(1)
 

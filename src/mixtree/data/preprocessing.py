@@ -34,7 +34,7 @@ from mixtree.data.columns import (
 from mixtree.data.dates import FORMATS, PARTS, date_parts
 from mixtree.data.files import write_file
 from mixtree.data.frames import as_frame
-from mixtree.data.plain import read
+from mixtree.data.plain import UTF8_TEXT, read
 from mixtree.data.readers import names, pick
 from mixtree.data.typed import Layout
 from mixtree.errors import DataError, InputError
@@ -48,12 +48,12 @@ _FORMAT = 1
 _SHAPE = {
     "columns": [
         {
-            "name": str,
+            "name": UTF8_TEXT,
             "kind": set(get_args(Kind)),
             "found": str,
-            "treatment": str,
+            "treatment": UTF8_TEXT,
             "missing": bool,
-            "levels": [str],
+            "levels": [UTF8_TEXT],
             "rare": bool,
             "boolean": bool,
             "format": (None, set(FORMATS)),
@@ -64,7 +64,7 @@ _SHAPE = {
     "means": [float],
     "scales": [float],
     "sparse": bool,
-    "warnings": [str],
+    "warnings": [UTF8_TEXT],
 }
 _BLOCK = 100_000  # rows at a time: what is made on the way stays small
 _FARTHEST = 1e6  # standard deviations; more would overflow float32, and no training row is this far away

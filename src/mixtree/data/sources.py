@@ -47,9 +47,22 @@ def weight_names(sources: Sequence[str], weights: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Rows:
-    """Features and labels of some rows: ``x`` (n, d) dense or CSR, ``y`` (n,) class numbers or targets.
+    """Features and labels of some rows.
 
-    ``weight`` (n,) multiplies each row's loss in training; a batch's loss is the mean of weight × loss.
+    Parameters
+    ----------
+    x
+        (n, d), dense or CSR.
+    y
+        (n,): class numbers, or targets of a regression.
+    weight
+        (n,), or None: multiplies each row's loss in training; a batch's loss is the mean of weight × loss.
+
+    Examples
+    --------
+    >>> rows = Rows(np.eye(3), np.array([0, 1, 1]))
+    >>> len(rows), rows.take(np.array([2])).y
+    (3, array([1]))
     """
 
     x: Any
@@ -73,7 +86,23 @@ class Rows:
 class Sources:
     """K named training sources and the target's validation rows.
 
-    ``classes`` is the number of classes of a classification (labels 0 … classes−1), 0 for a regression.
+    Parameters
+    ----------
+    names
+        The sources' names.
+    rows
+        Their rows, in the same order.
+    validation
+        Labelled rows of the target.
+    classes
+        Number of classes of a classification (labels 0 … classes−1), 0 for a regression.
+
+    Examples
+    --------
+    >>> x, y = np.eye(2), np.array([0, 1])
+    >>> sources = Sources.from_dict({"fl": (x, y), "ct": (x, y)}, (x, y), classes=2)
+    >>> sources.names, sources.sizes
+    (('fl', 'ct'), array([2, 2]))
     """
 
     names: tuple[str, ...]
@@ -88,10 +117,16 @@ class Sources:
     def from_dict(
         cls, rows: Mapping[str, Any], validation: tuple[Any, Any] | Rows, *, classes: int | None
     ) -> Sources:
-        """Sources from ``{name: (x, y)}`` or ``{name: (x, y, weight)}`` and validation ``(x, y)``.
+        """Sources from dictionaries and tuples; columns of DataFrames are matched by name.
 
-        Columns of DataFrames are put in the order of the validation rows', by their names. Without
-        ``classes`` labels are checked no further than that of a regression.
+        Parameters
+        ----------
+        rows
+            ``{name: (x, y)}`` or ``{name: (x, y, weight)}``.
+        validation
+            ``(x, y)`` or Rows of the target; their order of columns is everybody's.
+        classes
+            Number of classes; 0 or None: labels are checked as those of a regression.
         """
         columns = columns_of(validation, *rows.values())
         return cls(
@@ -111,7 +146,21 @@ class Sources:
         sparse: bool = False,
         dtype: Any = np.float64,
     ) -> Sources:
-        """Sources of rows of this shape without data: for a trainer that is only to predict."""
+        """Sources of rows of this shape without data: for a trainer that is only to predict.
+
+        Parameters
+        ----------
+        names
+            The sources' names.
+        shape
+            Of one row of x.
+        classes
+            Number of classes, 0 for a regression.
+        sparse
+            Whether x is CSR.
+        dtype
+            Of x.
+        """
         x = csr_array((1, *shape), dtype=dtype) if sparse else np.zeros((1, *shape), dtype=dtype)
         row = Rows(x, np.zeros(1, dtype=np.int64 if classes else np.float64))
         return cls(tuple(names), (row,) * len(names), row, classes)
@@ -145,7 +194,26 @@ class Sources:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Problem:
-    """Sources with what only a report may read: test rows and, where known, the target's true mixture."""
+    """Sources with what only a report may read.
+
+    Parameters
+    ----------
+    name
+        For tables and figures.
+    sources
+        What algorithms see.
+    test
+        Rows of the target that only a report reads.
+    alpha
+        α*: the target's true mixture, where it is known.
+
+    Examples
+    --------
+    >>> from mixtree.data.synthetic import synthetic
+    >>> problem = synthetic(sources=2, alpha=[0.7, 0.3], seed=1)
+    >>> problem.alpha, len(problem.sources)
+    (array([0.7, 0.3]), 2)
+    """
 
     name: str
     sources: Sources
@@ -163,7 +231,17 @@ def columns_of(*parts: Any) -> list[Any] | None:
 
 
 def in_order(x: Any, columns: Sequence[Any] | None, where: str, others: str) -> Any:
-    """A DataFrame's columns as others have them, by name; what has no names is left as it is."""
+    """A DataFrame's columns as others have them, by name; what has no names is left as it is.
+
+    Parameters
+    ----------
+    x
+        A table of features.
+    columns
+        The order that is wanted; None leaves it as it is.
+    where, others
+        Whose columns these are, and whose those; for the message of a DataError.
+    """
     own = getattr(x, "columns", None)
     if own is None or columns is None or list(own) == list(columns):
         return x
@@ -178,7 +256,17 @@ def in_order(x: Any, columns: Sequence[Any] | None, where: str, others: str) -> 
 
 
 def rows_from(part: Any, where: str, columns: Sequence[Any] | None = None) -> Rows:
-    """Rows of what a user has: (x, y), (x, y, weight) or Rows, the columns of a DataFrame in this order."""
+    """Rows of what a user has.
+
+    Parameters
+    ----------
+    part
+        ``(x, y)``, ``(x, y, weight)`` or Rows.
+    where
+        Which rows these are, for messages.
+    columns
+        The order of a DataFrame's columns; None leaves it as it is.
+    """
     given = part
     if isinstance(part, Rows):
         given = (part.x, part.y) if part.weight is None else (part.x, part.y, part.weight)

@@ -114,7 +114,7 @@ class Checked:
         if wrong:
             raise SearchError(f"{self.name} asked for node {path}{wrong}")
 
-    def _wrong_merge(self, merged: Any, steps: int, known: Collection[Path]) -> str:
+    def _wrong_merge(self, merged: Any, steps: int | np.integer[Any], known: Collection[Path]) -> str:
         """What is wrong with the models that a trial starts from."""
         if not isinstance(merged, Merge) or not merged.paths or len(merged.paths) != len(merged.weights):
             return f": merged is a Merge of paths and as many weights; got {merged!r}"

@@ -73,6 +73,15 @@ class Result(Generic[State]):
         How sure it is, and compared with what; of a fit, not of a bare run.
     model
         What predicts further rows; of a fit, not of a bare run.
+
+    Examples
+    --------
+    >>> from mixtree.data.synthetic import synthetic
+    >>> from mixtree.policies.fixed import uniform
+    >>> from mixtree.trainers.reference import ReferenceTrainer
+    >>> result = run(uniform(3, budget=40), ReferenceTrainer(synthetic(rows=50).sources))
+    >>> result.mixture.round(2), result.spent
+    (array([0.33, 0.33, 0.33]), {'train': 40})
     """
 
     study: str
@@ -320,6 +329,8 @@ def _reopen(
             "bring the same rows in the same order, or allow changed data (allow_changed_data=True, "
             "--allow-changed-data) and answer for mixing the two"
         )
+    if (models := place.checkpoints(name)) is not None:
+        models.check_own()
     if then.engine is not None:
         trainer.engine = then.engine
     trainer.prepare(steps=now.budget or None, seconds=limits.time_limit)
@@ -366,7 +377,17 @@ def _run(loop: Loop[Any], began: float, *, raised: bool) -> str:
 
 
 def load_study(place: Storage, study: str, trainer: Trainer[State] | None = None) -> Result[Any]:
-    """The result of a stored study; its ``state`` is the trainer's, or plain arrays without a trainer."""
+    """The result of a stored study.
+
+    Parameters
+    ----------
+    place
+        Where it is stored.
+    study
+        Its name there.
+    trainer
+        Makes its own state of the stored arrays; without one ``state`` is those arrays.
+    """
     record, nodes = place.load(study), place.nodes(study)
     tree = stored_tree(nodes)
     if record.best is None or record.best not in tree:
@@ -431,14 +452,22 @@ def opened(
 ) -> Iterator[Storage]:
     """The storage itself, the one behind a file name or URL, or scratch.
 
-    ``kept`` where its rows are read later; ``exists`` where a file that is not there is an error.
+    Parameters
+    ----------
+    storage
+        None for scratch.
+    kept
+        Whether its rows are read later.
+    exists
+        Whether a file that is not there is an error.
     """
-    named = isinstance(storage, str | FilePath)
-    if exists and named and "://" not in str(storage) and not FilePath(str(storage)).exists():
-        raise InputError(f"there is no study file {storage}")
     if isinstance(storage, str | FilePath):
-        from mixtree.storage.sql import open_storage  # SQLAlchemy takes longer to load than a small study
+        # SQLAlchemy takes longer to load than a small study.
+        from mixtree.storage.sql import database_file, open_storage
 
+        file = database_file(str(storage))
+        if exists and "://" not in file and not FilePath(file).exists():
+            raise InputError(f"there is no study file {file}")
         # Closed again: a file that nobody has open is whole, without a journal beside it.
         with closing(open_storage(storage)) as place:
             yield place

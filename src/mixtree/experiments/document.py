@@ -95,8 +95,8 @@ _DIFFERENCES = """\
 - **Each repeat has its own initial model**, and scaling and imputing are fitted on training rows only.
 - **The budget is hard**: a node at height h costs λ(h), no last node is cut short, all auxiliary fits are
   charged.
-- **Claims** are encoded once each, by the experiment they are made of: the sections' wording and the numbers
-  of pages and figures differ between the paper's versions, and are not quoted.
+- **Claims** are encoded once each, by the experiment they are made of and its figures: sentences and pages
+  differ between the paper's versions, and are not quoted.
 
 What differs in one experiment is said in its section.
 """
@@ -328,14 +328,16 @@ def _trains(own: Sequence[Report], tuned: Report) -> str:
     constant = best.fitted_constant
     authors = next((each for each in own if each.plan.setting == "authors"), None)
 
+    def judged(loss: float, constant: float) -> str:
+        return "" if loss < (1 - _LITTLE) * constant else ": no better than constants"
+
     def cell(result: Report | None) -> str:
         if result is None:
             return "–"
         loss = result.cell("uniform").fitted
-        trained = "" if loss < (1 - _LITTLE) * constant else ": no better than constants"
-        return f"{loss:.3g} (η = {result.cell('uniform').lr:.4g}){trained}"
+        return f"{loss:.3g} (η = {result.cell('uniform').lr:.4g}){judged(loss, constant)}"
 
-    target = f"{best.constant:.3g} | {best.loss:.3g}"
+    target = f"{best.constant:.3g} | {best.loss:.3g}{judged(best.loss, best.constant)}"
     return f"| {tuned.plan.experiment.name} | {constant:.3g} | {cell(authors)} | {cell(tuned)} | {target} |"
 
 
@@ -363,8 +365,11 @@ def _section(own: Sequence[Report]) -> str:
     ]
     refuted = [each for each in result.verdicts if each.outcome == "refuted"]
     if plan.setting == "own" and refuted:
+        reasons: dict[str, list[str]] = {}
+        for each in refuted:
+            reasons.setdefault(why(result, each), []).append(each.claim.text)
         parts.append("Why the refuted ones fail:")
-        parts.append("\n".join(f"- *{each.claim.text}.* {why(result, each)}" for each in refuted))
+        parts.append("\n".join(f"- *{'; '.join(texts)}.* {reason}" for reason, texts in reasons.items()))
     return "\n\n".join(part for part in parts if part)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -68,7 +68,7 @@ class Sweep:
     chosen: float
     warning: str
     """Not empty if the best one is at an end of the sweep and the next one is not known to diverge."""
-    cpu: float = 0.0
+    cpu: float = field(default=0.0, compare=False)
     """CPU seconds."""
 
     @property

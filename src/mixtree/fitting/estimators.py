@@ -110,9 +110,20 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any = None, *, source: Any = None, X_val: Any = None, y_val: Any = None) -> Self:
         """Find the mixture and the model.
 
-        ``X`` and ``y`` are the rows of all sources, with ``source`` saying where each comes from; or ``X`` is
-        a dictionary ``{name: (X, y)}``. ``X_val`` and ``y_val`` are the target's rows; without them a part of
-        the rows (``validation_fraction``) is set aside. Without ``source`` there is one source.
+        Parameters
+        ----------
+        X
+            The rows of all sources; or a dictionary ``{name: (X, y)}``, without ``y`` and ``source``.
+        y
+            Their labels.
+        source
+            Which source each row comes from; without it there is one source.
+        X_val, y_val
+            The target's rows; without them a part of the rows (``validation_fraction``) is set aside.
+
+        Returns
+        -------
+        The estimator itself.
         """
         started = time.monotonic()
         X, y, source = _joined(X, y, source)
@@ -404,7 +415,83 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 class MixtureClassifier(ClassifierMixin, _MixtureEstimator):  # type: ignore[misc]
-    """A classifier trained on the mixture of sources that does best on the target's validation rows."""
+    """A classifier trained on the mixture of sources that does best on the target's validation rows.
+
+    Parameters
+    ----------
+    estimator
+        The model: ``"mlp"``, ``"linear"``, ``"lightgbm"``, ``"xgboost"``, ``"sklearn:NAME"``; anything with
+        ``partial_fit``; an estimator of LightGBM or XGBoost; or a function that returns a torch module.
+    policy
+        How the budget is spent: an algorithm id; None is ``auto``.
+    metric
+        What the user wants to be good: a name or a function of labels and predictions.
+    objective
+        What the search minimises: ``"loss"``, or the ``"metric"`` itself.
+    budget
+        Λ: SGD steps in all; trees, for boosting. None is chosen from the data.
+    steps
+        λ: steps of a node.
+    batch_size
+        Rows of a step.
+    lr
+        η: the step size.
+    minimum, maximum
+        Bounds of weights by source.
+    max_passes
+        How often a source's rows may be read at the most.
+    baselines
+        Ids whose validation scores are wanted too, each at the same budget, in ``baselines_``.
+    holdout
+        Share of the validation rows that only score; None: a quarter from 150 rows on.
+    nested
+        Score by five whole fits on parts of the validation rows.
+    reference
+        What the verdict compares with: ``"uniform"``, ``"all"`` or ``"none"``.
+    attribution
+        What each source is worth: ``"loo"``, ``"shapley"`` or None.
+    stop_early
+        End a tree search once what it can gain is below the noise.
+    use_target_rows
+        Whether the target's own rows may train: ``"auto"`` or ``"never"``; None leaves it to the policy.
+    class_weight
+        ``"balanced"``, or factors by class.
+    validation_fraction
+        Of the rows, set aside as validation rows where ``fit`` gets none.
+    storage, study, resume
+        Where the study is kept, its name there, and whether to go on with it.
+    workers
+        Processes that train; the answer is the same for any number.
+    time_limit
+        Seconds.
+    random_state
+        The seed; an int, a numpy generator or None.
+
+    Attributes
+    ----------
+    mixture_
+        Weight by source.
+    verdict_
+        How sure the result is, and compared with what.
+    tree_, history_, spent_, reason_, chosen_
+        All nodes; the best one by steps; steps by phase; why the study ended; what was chosen.
+    metric_, best_score_, baselines_
+        The metric's name, the model's value of it on the validation rows, and that of the baselines.
+
+    References
+    ----------
+    Faw et al., *Mix and Match*. What each policy does: docs/policies.md; the verdict: docs/verdict.md.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X, state = rng.normal(size=(300, 2)), np.repeat(["fl", "ct"], 150)
+    >>> y = (X[:, 0] > 0).astype(int)
+    >>> model = MixtureClassifier("linear", budget=60, reference="none")
+    >>> model = model.fit(X, y, source=state, X_val=X[:50], y_val=y[:50])
+    >>> sorted(model.mixture_), model.predict(X[:3]).shape
+    (['ct', 'fl'], (3,))
+    """
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities of the classes in ``classes_``."""
@@ -456,7 +543,83 @@ class MixtureClassifier(ClassifierMixin, _MixtureEstimator):  # type: ignore[mis
 
 
 class MixtureRegressor(RegressorMixin, _MixtureEstimator):  # type: ignore[misc]
-    """A regressor trained on the mixture of sources that does best on the target's validation rows."""
+    """A regressor trained on the mixture of sources that does best on the target's validation rows.
+
+    Parameters
+    ----------
+    estimator
+        The model: ``"mlp"``, ``"linear"``, ``"lightgbm"``, ``"xgboost"``, ``"sklearn:NAME"``; anything with
+        ``partial_fit``; an estimator of LightGBM or XGBoost; or a function that returns a torch module.
+    policy
+        How the budget is spent: an algorithm id; None is ``auto``.
+    metric
+        What the user wants to be good: a name or a function of labels and predictions.
+    objective
+        What the search minimises: ``"loss"``, or the ``"metric"`` itself.
+    budget
+        Λ: SGD steps in all; trees, for boosting. None is chosen from the data.
+    steps
+        λ: steps of a node.
+    batch_size
+        Rows of a step.
+    lr
+        η: the step size.
+    minimum, maximum
+        Bounds of weights by source.
+    max_passes
+        How often a source's rows may be read at the most.
+    baselines
+        Ids whose validation scores are wanted too, each at the same budget, in ``baselines_``.
+    holdout
+        Share of the validation rows that only score; None: a quarter from 150 rows on.
+    nested
+        Score by five whole fits on parts of the validation rows.
+    reference
+        What the verdict compares with: ``"uniform"``, ``"all"`` or ``"none"``.
+    attribution
+        What each source is worth: ``"loo"``, ``"shapley"`` or None.
+    stop_early
+        End a tree search once what it can gain is below the noise.
+    use_target_rows
+        Whether the target's own rows may train: ``"auto"`` or ``"never"``; None leaves it to the policy.
+    class_weight
+        Of classifiers alone.
+    validation_fraction
+        Of the rows, set aside as validation rows where ``fit`` gets none.
+    storage, study, resume
+        Where the study is kept, its name there, and whether to go on with it.
+    workers
+        Processes that train; the answer is the same for any number.
+    time_limit
+        Seconds.
+    random_state
+        The seed; an int, a numpy generator or None.
+
+    Attributes
+    ----------
+    mixture_
+        Weight by source.
+    verdict_
+        How sure the result is, and compared with what.
+    tree_, history_, spent_, reason_, chosen_
+        All nodes; the best one by steps; steps by phase; why the study ended; what was chosen.
+    metric_, best_score_, baselines_
+        The metric's name, the model's value of it on the validation rows, and that of the baselines.
+
+    References
+    ----------
+    Faw et al., *Mix and Match*. What each policy does: docs/policies.md; the verdict: docs/verdict.md.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X, state = rng.normal(size=(300, 2)), np.repeat(["fl", "ct"], 150)
+    >>> y = X[:, 0] + 3
+    >>> model = MixtureRegressor("linear", budget=60, reference="none")
+    >>> model = model.fit(X, y, source=state, X_val=X[:50], y_val=y[:50])
+    >>> sorted(model.mixture_), model.predict(X[:3]).shape
+    (['ct', 'fl'], (3,))
+    """
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Predictions in the units of y."""

@@ -20,7 +20,7 @@ from safetensors.numpy import load, load_file, save
 
 from mixtree.data.files import current, settle, write_files
 from mixtree.data.labelscale import LabelScale
-from mixtree.data.plain import ANY_TEXT, AT_LEAST_ONE, read
+from mixtree.data.plain import ANY_TEXT, AT_LEAST_ONE, UTF8_TEXT, read
 from mixtree.data.preprocessing import FILE, Preprocessor
 from mixtree.data.sources import TARGET, Sources
 from mixtree.errors import InputError, MissingExtraError, StorageError
@@ -38,9 +38,9 @@ _ABOUT = {
         "batch_size": AT_LEAST_ONE,
     },
     "sources": [str],
-    "classes": (None, [str], [int], [float], [bool]),
+    "classes": (None, [UTF8_TEXT], [int], [float], [bool]),
     "digests": {str: str},
-    "label?": str,
+    "label?": UTF8_TEXT,
     "label_scale?": [float],
     "study?": (None, str),
     "storage?": (None, ANY_TEXT),
@@ -132,7 +132,25 @@ def has_model(folder: FilePath) -> bool:
 
 
 def load_model(folder: str | FilePath) -> SavedModel:
-    """Read a model folder back; nothing in it is executed or unpickled."""
+    """Read a model folder back; nothing in it is executed or unpickled.
+
+    Parameters
+    ----------
+    folder
+        What ``mixtree fit --out`` wrote.
+
+    Returns
+    -------
+    SavedModel
+        It predicts, and knows mixture, metric and verdict.
+
+    Examples
+    --------
+    >>> load_model("nowhere")
+    Traceback (most recent call last):
+        ...
+    mixtree.errors.InputError: nowhere is no model folder: it has no model.json; make one with mixtree fit
+    """
     if not isinstance(folder, str | FilePath):
         raise InputError(f"a model folder is given by its name; got {folder!r}")
     folder = FilePath(folder)

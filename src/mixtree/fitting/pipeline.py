@@ -226,18 +226,47 @@ def fit(
 ) -> Result[Any]:
     """Find the mixture of sources and the model that do best on the validation rows.
 
-    ``sources`` is ``{name: (x, y)}`` with ``val`` = (x, y), or a Sources. ``options`` are the fields of
-    FitOptions: model, policy, metric, objective, budget, steps, unit, batch_size, lr, nu, rho, optimism,
-    returns, width, minimum, maximum, max_passes, class_weight, use_target_rows, init, seed, stop_early; and
-    those of the verdict (see docs/verdict.md): holdout, nested, reference, attribution. ``test`` rows, if
-    given, only score. What ``time_limit`` (seconds) leaves is for the references.
+    Features and labels are taken as they are: bring them to about size 1, or use MixtureClassifier and
+    MixtureRegressor, which do it. Columns of DataFrames are matched by name.
 
-    Labels that are whole numbers are classes 0, 1, …; other numbers are a regression (``classes`` says how
-    many classes there are, 0 for a regression). Features and labels are taken as they are: bring them to
-    about size 1, or use MixtureClassifier and MixtureRegressor, which do it. Columns of DataFrames are
-    matched by name. The sources' rows may have weights, (x, y, weight); those of the target count alike.
-    ``result.predict(x)`` predicts further rows.
+    Parameters
+    ----------
+    sources
+        ``{name: (x, y)}`` or ``{name: (x, y, weight)}``, or a Sources.
+    val
+        Labelled rows of the target, ``(x, y)``; they count alike. None if ``sources`` is a Sources.
+    test
+        More such rows, which only score.
+    classes
+        Number of classes, 0 for a regression. By default whole numbers are classes 0, 1, …
+    storage
+        Where the study is kept: a file name, a database URL or a Storage; None: in memory.
+    study
+        Its name there.
+    resume
+        Go on with the study of this name.
+    workers
+        Processes that train; the answer is the same for any number.
+    time_limit
+        Seconds; what the study leaves of them is for the references.
+    listeners
+        Called with every event.
+    **options
+        The fields of FitOptions: model, policy, metric, objective, budget, steps, unit, batch_size, lr, nu,
+        rho, optimism, returns, width, minimum, maximum, max_passes, class_weight, use_target_rows, init,
+        seed, stop_early; and those of the verdict (docs/verdict.md): holdout, nested, reference, attribution.
 
+    Returns
+    -------
+    Result
+        With ``weights``, ``verdict`` and ``tree``; ``result.predict(x)`` predicts further rows.
+
+    References
+    ----------
+    Faw et al., *Mix and Match*. What each policy does: docs/policies.md.
+
+    Examples
+    --------
     >>> from mixtree.data.synthetic import synthetic
     >>> result = fit(synthetic(rows=200).sources, model="linear", budget=60, steps=5)
     >>> sum(result.spent.values())
@@ -291,6 +320,16 @@ def load(storage: Storage | str | FilePath, study: str, trainer: Trainer[Any] | 
     -------
     Result
         With its verdict, if the study is a fit's.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from mixtree.data.synthetic import synthetic
+    >>> with TemporaryDirectory() as folder:
+    ...     place = FilePath(folder, "study.db")
+    ...     result = fit(synthetic(rows=100).sources, model="linear", budget=60, steps=20, storage=place)
+    ...     load(place, "fit").weights == result.weights
+    True
     """
     with opened(storage, exists=True) as place:
         result, told = load_study(place, study, trainer), place.verdict(study)

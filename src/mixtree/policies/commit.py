@@ -29,6 +29,11 @@ def then_commit(
     segments
         Parts of the commit, each a stored node.
 
+    Returns
+    -------
+    ThenCommit
+        A search of the whole budget; the one that was given keeps to its share from now on.
+
     Examples
     --------
     >>> from mixtree.partition import bisect, simplex_root

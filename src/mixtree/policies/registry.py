@@ -35,6 +35,19 @@ CLASSIFIER_SHARE = 0.1
 def make_search(algorithm: str, setting: Setting) -> SearchBase:
     """The search behind an algorithm id.
 
+    Parameters
+    ----------
+    algorithm
+        An id, as ``auto`` or ``mixmatch-bisect+commit``.
+    setting
+        What it may know before it starts.
+
+    Returns
+    -------
+    SearchBase
+
+    Examples
+    --------
     >>> import numpy as np
     >>> setting = Setting(("a", "b"), np.array([10, 30]), budget=40, steps=5)
     >>> make_search("pooled", setting).ask()[0].mixture
@@ -102,7 +115,29 @@ def _split(algorithm: str) -> tuple[str, str]:
 
 
 def training_sources(algorithm: str, setting: Setting) -> Sources:
-    """The sources that an algorithm trains on: as they are, with row weights, or with folds of the target."""
+    """The sources that an algorithm trains on: as they are, with row weights, or with folds of the target.
+
+    Parameters
+    ----------
+    algorithm
+        Its id.
+    setting
+        With the rows as ``data``.
+
+    Returns
+    -------
+    Sources
+
+    Examples
+    --------
+    >>> from mixtree.data.synthetic import synthetic
+    >>> data = synthetic(sources=2, rows=40, validation=40, seed=0).sources
+    >>> setting = Setting(data.names, data.sizes, budget=400, steps=20, data=data)
+    >>> training_sources("uniform", setting) is data
+    True
+    >>> training_sources("auto", setting).names[2:]
+    ('target fold 1', 'target fold 2')
+    """
     data = _data(setting, algorithm)
     if algorithm == "auto" and _uses_folds(setting):
         return with_folds(data)

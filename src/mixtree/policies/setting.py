@@ -94,6 +94,12 @@ class Setting:
         Most that a model may read of each source, the target's rows last, as shares of the budget.
     segments
         Parts of a long stage, each a node of its own.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Setting(("fl", "ct"), np.array([100, 300]), budget=400, steps=20).batch_size
+    50
     """
 
     names: tuple[str, ...]

@@ -58,6 +58,15 @@ class Chooser:
     """Says which model some of the rows choose; means over rows are not computed from scratch every time.
 
     Thousands of models' predictions stay as they are, of 32 bits mostly: only a few are looked at at a time.
+
+    Parameters
+    ----------
+    choose
+        The metric by which rows choose.
+    labels
+        Of all rows.
+    models
+        Each model's predictions of all rows.
     """
 
     def __init__(self, choose: Metric, labels: NDArray[Any], models: Sequence[NDArray[Any]]) -> None:

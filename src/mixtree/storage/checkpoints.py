@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path as FilePath
+from secrets import token_hex
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,11 @@ from mixtree.tree import Path
 
 _SUFFIX = ".safetensors"
 _LONGEST = 180
+_START = 1 << 20
+"""Bytes in which the header of a model ends."""
+_OWN = re.compile(r"(root|\d+(-\d+)*-?([0-9a-f]{16})?)\.safetensors")
+"""Names of models; other files in the folder are the user's."""
+_UNFINISHED = re.compile(r".*\.safetensors\.[0-9a-f]+\.tmp")
 
 
 def path_text(path: Path) -> str:
@@ -48,6 +54,31 @@ def place_of(url: str, study: str) -> str:
     if "://" in local:
         return f"{without_secrets(url).rstrip('/')}/{file_name(study)}"
     return str((FilePath(local) / file_name(study)).absolute())
+
+
+def check_own(url: str, study: str) -> None:
+    """StorageError where a study's models would replace files of others; behind a URL nobody looks.
+
+    Parameters
+    ----------
+    url : str
+        Where models of studies are.
+    study : str
+        The study's name.
+    """
+    if "://" in (local := url.removeprefix("file://")):
+        return
+    folder = _Folder(FilePath(local) / file_name(study))
+    for name in folder.names():
+        try:
+            about = _metadata(folder.start(name))
+        except (ValueError, AttributeError, OSError):  # damaged: it is computed again
+            continue
+        if "mixtree" not in about:
+            raise StorageError(
+                f"{folder.folder} holds {name}, which mixtree did not write, where study {study!r} has its "
+                "models: move it away, or choose another place"
+            )
 
 
 class Checkpoints:
@@ -116,6 +147,10 @@ class Checkpoints:
         """Remove what an interrupted write left behind."""
         self._files.tidy()
 
+    def check_own(self) -> None:
+        """As the function of this name does."""
+        check_own(self.url, self.study)
+
     def keep_only(self, paths: Iterable[Path]) -> None:
         """Remove all models but these."""
         kept = {_name(path) for path in paths}
@@ -164,7 +199,7 @@ class _Folder:
 
     def write(self, name: str, data: bytes) -> None:
         target = self.folder / name
-        temporary = self.folder / f"{name}.{os.getpid()}.tmp"
+        temporary = self.folder / f"{name}.{token_hex(8)}.tmp"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)  # each time: somebody may have deleted it
             temporary.write_bytes(data)
@@ -194,11 +229,16 @@ class _Folder:
         return (self.folder / name).exists()
 
     def names(self) -> Iterator[str]:
-        return (file.name for file in self.folder.glob(f"*{_SUFFIX}"))
+        return (file.name for file in self.folder.glob(f"*{_SUFFIX}") if _OWN.fullmatch(file.name))
+
+    def start(self, name: str) -> bytes:
+        with (self.folder / name).open("rb") as opened:
+            return opened.read(_START)
 
     def tidy(self) -> None:
         for file in list(self.folder.glob("*.tmp")):
-            self.delete(file.name)
+            if _UNFINISHED.fullmatch(file.name):
+                self.delete(file.name)
 
     def clear(self) -> None:
         self.tidy()
@@ -248,15 +288,17 @@ class _Remote:
         self.files.invalidate_cache(self.folder)  # other processes write here too
         if not self.files.exists(self.folder):
             return iter(())
-        listed = self.files.ls(self.folder, detail=False)
-        return (file.rsplit("/", 1)[-1] for file in listed if file.endswith(_SUFFIX))
+        listed = (file.rsplit("/", 1)[-1] for file in self.files.ls(self.folder, detail=False))
+        return (name for name in listed if _OWN.fullmatch(name))
 
     def tidy(self) -> None:
         """Nothing is left behind: there are no temporary names."""
 
     def clear(self) -> None:
-        if self.files.exists(self.folder):
-            self.files.rm(self.folder, recursive=True)
+        for name in list(self.names()):
+            self.delete(name)
+        with suppress(OSError, NotImplementedError):  # it may hold files of the user's, or not exist
+            self.files.rmdir(self.folder)
 
 
 def _remote(url: str, study: str) -> _Remote:

@@ -202,6 +202,8 @@ def stored_node(row: Any) -> Node:
             status=row["status"],
             round=row["round"],
         )
+        if not node.steps and node.merged is None:
+            raise ValueError("steps must be at least 1 where no models were merged")
         if node.status == "pending":
             return node
         check(row, _OUTCOME)

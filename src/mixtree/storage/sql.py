@@ -30,7 +30,7 @@ from mixtree.storage.base import (
     taken_name,
     unknown_study,
 )
-from mixtree.storage.checkpoints import Checkpoints, path_text, place_of
+from mixtree.storage.checkpoints import Checkpoints, check_own, path_text, place_of
 from mixtree.storage.rows import (
     OUTCOME_COLUMNS,
     event_record,
@@ -214,6 +214,8 @@ class SqlStorage:
 
     def create(self, record: StudyRecord) -> None:
         check_name(record.name)
+        if (place := self._place(record)) is not None:
+            check_own(place, record.name)
         self._make_tables()
         with self._write() as connection:
             self._insert_study(connection, record)
@@ -255,6 +257,8 @@ class SqlStorage:
     def delete(self, name: str) -> None:
         models = self.checkpoints(name)
         number = self._id(name)
+        if models is not None:
+            models.check_own()
         with self.lock(name):
             with self._write() as connection:
                 own = sa.select(nodes.c.id).where(nodes.c.study_id == number)
@@ -277,6 +281,7 @@ class SqlStorage:
         # Models first: a study whose row is there is whole.
         old, fresh = self._checkpoints(name, record), self._checkpoints(new, record)
         if old is not None and fresh is not None:
+            fresh.check_own()
             old.copy_to(fresh)
         with self._write() as connection:
             self._insert_study(connection, replace(record, name=new))

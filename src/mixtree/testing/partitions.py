@@ -10,7 +10,19 @@ from mixtree.simplex import Cell, Mixture
 
 
 def check_partition(root: Cell, partition: Partition, *, depth: int = 12, seed: int = 0) -> None:
-    """A partition cuts a cell into two or more cells inside it, the same for the same seed, or into none."""
+    """A partition cuts a cell into two or more cells inside it, the same for the same seed, or into none.
+
+    Parameters
+    ----------
+    root
+        The cell to begin with.
+    partition
+        What is checked.
+    depth
+        How many cuts below one another.
+    seed
+        Of the cuts and of the points that are looked at.
+    """
     random = np.random.default_rng(seed)
     cell: Cell = root
     path: tuple[int, ...] = ()

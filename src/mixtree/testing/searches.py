@@ -16,7 +16,14 @@ from mixtree.tree import Trial
 def check_search(make: Callable[[], Search], *, budget: int, seed: int = 0) -> None:
     """A search stays within its budget, continues only models that exist, and depends on tells alone.
 
-    ``make`` returns the same search, untouched, each time.
+    Parameters
+    ----------
+    make
+        Returns the same search, untouched, each time.
+    budget
+        What it was given.
+    seed
+        Of the values that it is told.
     """
 
     def noise(trial: Trial) -> float:

@@ -22,8 +22,18 @@ def check_trainer(trainer: Trainer[Any], *, sources: int, steps: int = 6, rows: 
     """A trainer changes no state it is given, depends on seeds alone, and saves all that training needs.
 
     All of a job counts: its state, mixture, steps, and ``lr_scale`` unless ``describe()`` says that there is
-    no step size (``"step_size": None``). ``rows`` is the number of validation rows, where the trainer gives
-    predictions.
+    no step size (``"step_size": None``).
+
+    Parameters
+    ----------
+    trainer
+        What is checked.
+    sources
+        Number of sources.
+    steps
+        Of a job.
+    rows
+        Number of validation rows, where the trainer gives predictions.
     """
     _check_description(trainer)
     state = trainer.init(7)

@@ -30,7 +30,7 @@ VALIDATION = "validation"
 class Verdict:
     """How good the returned model is, how sure that is, and compared with what.
 
-    Printed, it is three lines: how the model compares, what score to expect, what to do next.
+    Printed, it is its warnings after three lines: how the model compares, what score to expect, what next.
     ``differences`` are corrected for looking several times. ``reference_spent`` are the steps that were
     trained for the verdict alone, outside the study's budget, by what they were for.
     """
@@ -62,7 +62,7 @@ class Verdict:
         return " ".join(each for each in (self.comparison, self.expectation) if each)
 
     def __str__(self) -> str:
-        return "\n".join(three_lines(self.as_dict()))
+        return "\n".join([*three_lines(self.as_dict()), *(f"Warning: {each}" for each in self.warnings)])
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON; what is not known is None."""
