@@ -1,9 +1,9 @@
-"""What people do with tables today, each as its strongest short recipe: gradient boosting, linear models, both
-with the target's rows weighted, and whole portfolios of other libraries.
+"""What people do with tables today, each as its strongest short recipe.
 
+Gradient boosting and linear models, both with the target's rows weighted, and portfolios of other libraries.
 They optimise the metric where the library can (absolute errors for MAE), take categories and gaps as they are
-where the library can, and use 200 trees. Weights of the target's rows are chosen by 5-fold cross-validation on
-the target's rows, on the metric.
+where the library can, and use 200 trees. Weights of the target's rows are chosen by 5-fold cross-validation
+on the target's rows, on the metric.
 """
 
 from __future__ import annotations
