@@ -64,7 +64,7 @@ FLAGS = (
     Flag(
         "algorithms",
         str,
-        "Ids, separated by commas.",
+        "Ids, separated by commas; those of rivals (lightgbm-weighted, linear-pooled …) too.",
         "auto, mixmatch-bisect+commit, uniform+decay …",
         metavar="A,B,C",
     ),
@@ -82,8 +82,9 @@ def compare(tables: list[Path], values: Values) -> None:
     """Compare algorithms on the same sources, target and budget."""
     from mixtree.data.labelscale import LabelScale
     from mixtree.data.sources import Problem
-    from mixtree.experiments.comparison import Rules, paired, summarise
+    from mixtree.experiments.comparison import Rules, check_algorithm, paired, summarise
     from mixtree.experiments.comparison import compare as run_all
+    from mixtree.experiments.rivals import RIVALS
     from mixtree.fitting.pipeline import make_objective, make_setting, metric_of, prepare
     from mixtree.listeners.progress import ComparisonProgress
     from mixtree.listeners.terminal import Terminal
@@ -162,7 +163,7 @@ def compare(tables: list[Path], values: Values) -> None:
     if values.get("dry_run"):
         for problem in problems:
             for algorithm in algorithms:
-                rules.search(algorithm, rules.setting(problem))
+                check_algorithm(algorithm, rules, problem)
         if values.get("json"):
             plan = {key: value for key, value in dry_run(data[0], prepared).items() if key != "policy"}
             typer.echo(json.dumps({**plan, "algorithms": algorithms, "repeats": repeats, "notes": notes}))
@@ -170,7 +171,8 @@ def compare(tables: list[Path], values: Values) -> None:
             typer.echo(said(f"would run in each of {repeats} repeats: {', '.join(algorithms)}"))
         return
     predictions: dict[tuple[str, int], Any] = {}
-    progress = ComparisonProgress(len(algorithms) * runs_each * chosen.budget)
+    searches = sum(algorithm not in RIVALS for algorithm in algorithms)
+    progress = ComparisonProgress(searches * runs_each * chosen.budget)
     place = _place(values)
     with class_names(data[0].classes or (), told=True), progress, place or nullcontext() as storage:
         runs = run_all(
@@ -185,6 +187,7 @@ def compare(tables: list[Path], values: Values) -> None:
             retry=True,
             storage=storage,
             study="" if storage is None else values.get("study", "compare"),
+            layout=first.preprocessor.layout,
         )
     summaries, against = summarise(runs), {}
     judges = [problem.test for problem in problems if problem.test is not None]
@@ -262,7 +265,7 @@ def _worth(prepared: Prepared, runs: list[Any], problem: Any, scale: LabelScale,
 
     from mixtree.verdict.references import Extra, View, attribution
 
-    if prepared.attribution is None or runs[0].diverged:
+    if prepared.attribution is None or not runs[0].mixture:
         return []
     apart = problem.test is not None
     view = View(problem.test if apart else problem.sources.validation, apart)
@@ -319,6 +322,7 @@ def _alone(sources: Sources) -> list[str]:
 
 def _for_some(options: FitOptions, algorithms: list[str]) -> list[str]:
     """Which algorithms keep to options that not all know; an error where none does and one has to."""
+    from mixtree.experiments.rivals import RIVALS
     from mixtree.policies.registry import MIXMATCH, options_of
 
     known = frozenset[str]().union(*(options_of(name) for name in ("auto", *MIXMATCH)))
@@ -327,7 +331,7 @@ def _for_some(options: FitOptions, algorithms: list[str]) -> list[str]:
         name = {"min": "minimum", "max": "maximum"}.get(flag.name, flag.name)
         if name not in known or getattr(options, name) in (None, False, {}):
             continue
-        knowing = tuple(each for each in algorithms if name in options_of(each))
+        knowing = tuple(each for each in algorithms if each not in RIVALS and name in options_of(each))
         if not knowing and name in _BINDING:
             who = [each for each in MIXMATCH if name in options_of(each)]
             raise InputError(
@@ -350,7 +354,17 @@ def _as_json(
     from mixtree.experiments.output import plain
     from mixtree.verdict.sentences import against_row, against_words
 
-    keys = ("algorithm", "repeat", "val_score", "test_score", "mixture", "spent", "lr_scale", "finished")
+    keys = (
+        "algorithm",
+        "repeat",
+        "val_score",
+        "test_score",
+        "mixture",
+        "spent",
+        "lr_scale",
+        "finished",
+        "cpu",
+    )
     return {
         "metric": chosen.metric.name,
         "budget": chosen.budget,
@@ -374,14 +388,15 @@ def _print(console: Any, summaries: list[Any], metric: str, rows: str) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("algorithm")
     table.add_column(f"{metric} ± sd", justify="right")
+    table.add_column("CPU (s)", justify="right")
     table.add_column("mixture (mean)")
     for each in summaries:
-        mixture = mixture_words(each.mixture, digits=2, least=0.005)
+        mixture = mixture_words(each.mixture, digits=2, least=0.005) if each.mixture else ""
         score = " ± ".join(
             figures(value, beside=(each.score,))[0] if isfinite(value) else "–"
             for value in (each.score, each.sd)
         )
-        table.add_row(escape(each.algorithm), score, escape(mixture))
+        table.add_row(escape(each.algorithm), score, f"{each.cpu:.1f}", escape(mixture or "–"))
     console.print(table)
     words = (
         f"{metric} on {rows}; mean ± sd over repeats. Every algorithm draws rows of its own: its models are "

