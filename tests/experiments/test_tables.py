@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from mixtree.cli import main
 from mixtree.data.leakage import tells_label
 from mixtree.errors import InputError, MissingExtraError
 from mixtree.experiments import tablearena, tables
@@ -142,3 +143,24 @@ def test_a_file_that_is_something_else_is_said(tmp_path):
 def test_unknown_methods_are_said():
     with pytest.raises(InputError, match="unknown method 'nothing'"):
         tablearena.runnable(["nothing"])
+
+
+def test_the_command_runs_what_is_there_and_names_what_is_not(alone, tmp_path, monkeypatch, capsys):
+    def run(*words: object) -> int:
+        monkeypatch.setattr("sys.argv", ["mixtree", "arena", *map(str, words)])
+        try:
+            main()
+        except SystemExit as stopped:
+            return int(stopped.code or 0)
+        return 0
+
+    monkeypatch.delenv("MIXTREE_AUTOGLUON", raising=False)
+    few = ("--tables", "--n-val", "own", "--seeds", 1, "--workers", 1)
+    assert run(*few, "--methods", "linear-pooled,autogluon", "--out", tmp_path, "--docs", tmp_path) == 0
+    out, err = capsys.readouterr()
+    assert "autogluon is left out" in err and "1 runs to do" in err
+    assert "linear-pooled        mean rank  1.00" in out
+    assert (tmp_path / "results" / "tables.md").exists()
+    assert run("--tables", "--n-val", "some", "--out", tmp_path) == 2
+    assert "--n-val is numbers of rows, or own" in capsys.readouterr().err
+    assert run("--n-val", "own") == 2

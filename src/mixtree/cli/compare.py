@@ -354,17 +354,7 @@ def _as_json(
     from mixtree.experiments.output import plain
     from mixtree.verdict.sentences import against_row, against_words
 
-    keys = (
-        "algorithm",
-        "repeat",
-        "val_score",
-        "test_score",
-        "mixture",
-        "spent",
-        "lr_scale",
-        "finished",
-        "cpu",
-    )
+    keys = ("algorithm", "repeat", "val_score", "test_score", "mixture", "spent", "lr_scale", "finished")
     return {
         "metric": chosen.metric.name,
         "budget": chosen.budget,

@@ -180,8 +180,9 @@ def compare(
     algorithms are reproduced without. In a ``storage`` every run is a study, ``study``/algorithm/repeat, that
     goes on where an earlier comparison was cut.
 
-    Rivals (`mixtree.experiments.rivals`) are trained on all rows, the validation rows too, and have no budget,
-    time limit or storage; ``layout`` tells the columns that features came from, else each is a number.
+    Rivals (`mixtree.experiments.rivals`) are trained on all rows, the validation rows too, and have no
+    budget, time limit or storage; ``layout`` tells which columns
+    features came from, else each is a number.
     """
     for problem in problems:  # what cannot work fails here, before any training
         check_metric(rules.metric, problem.sources.validation.y, problem.sources.classes)
