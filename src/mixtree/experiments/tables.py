@@ -270,6 +270,8 @@ def _fars_state(state: str) -> RealTable:
     )
 
 
+_OF_INCOME = ("e00200p", "e00200s", "agi_bin", "e18400", "e18500", "e19200")
+"""Columns of cps that are made from income: parts of it, and taxes and interest paid, which are imputed."""
 _SPENDING = (
     *("outpdol", "drugdol", "suppdol", "mentdol", "inpdol", "meddol", "lnmeddol", "binexp"),
     *("totadm", "inpmis", "mentvis", "notmdvis"),
@@ -355,7 +357,7 @@ TABLES = (
         "e00200",
         AUROC,
         200,
-        ("e00200p", "e00200s", "agi_bin", "RECID", "s006", "FLPDYR", "h_seq", "a_lineno", "ffpos"),
+        (*_OF_INCOME, "RECID", "s006", "FLPDYR", "h_seq", "a_lineno", "ffpos"),
     ),
     _fars_state("Texas"),
     _fars_state("Ohio"),
