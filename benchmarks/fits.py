@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import Problem, Rows, Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.engine.study import opened, run
 from mixtree.experiments.tasks import tasks
-from mixtree.fitting.pipeline import fit, make_options, prepare
+from mixtree.fitting.options import make_options
+from mixtree.fitting.pipeline import fit
+from mixtree.fitting.prepare import prepare
 from mixtree.metrics import LOG_LOSS, SQUARED_LOSS, Metric, class_names
 from mixtree.verdict import Verdict
 from mixtree.verdict.advice import Models
@@ -86,7 +87,9 @@ def quoted(problem: Problem, metrics: tuple[Metric, ...], **options: Any) -> dic
     )
     assert problem.test is not None
     trainer: Any = prepared.trainer
-    predictions = np.asarray(trainer.predict(result.state, problem.test.x), dtype=np.float64)
+    predictions = prepared.scale.back(
+        np.asarray(trainer.predict(result.state, problem.test.x), dtype=np.float64)
+    )
     return {
         metric.name: _beside_truth(
             judge(prepared, result, metric=metric), metric, problem.test.y, predictions
@@ -119,7 +122,7 @@ def difference(
     verdict = judge(prepared, result).as_dict()
     found, score = verdict["against"][0], verdict["score"]
     assert problem.test is not None and found["name"] == "uniform"
-    extra = Extra(prepared, result.budget, LabelScale())
+    extra = Extra(prepared, result.budget)
     y, rows = problem.test.y, problem.test
     mine, uniform = (
         metric(y, each)
@@ -206,7 +209,7 @@ def optimism(problem: Problem, metrics: tuple[Metric, ...], *, seed: int) -> dic
     result = run(prepared.search, prepared.trainer, seed=seed, keep_predictions=True)
     assert problem.test is not None
     trainer: Any = prepared.trainer
-    predictions = trainer.predict(result.state, problem.test.x)
+    predictions = prepared.scale.back(trainer.predict(result.state, problem.test.x))
     choose, y = LOG_LOSS if problem.sources.classes else SQUARED_LOSS, problem.sources.validation.y
     lineage = result.tree.lineage(result.node.path)
     found = {}

@@ -162,6 +162,8 @@ class TrainerBase(ABC, Generic[State]):
     merge: Any = None
     """``merge(states, weights, mixture)``: one model of the weighted mean of these, without their optimizers'
     memories; what must be computed again from rows is, on rows of the mixture."""
+    transformers: Any = None
+    """What changes features before they reach the model, fitted: a trainer without rows cannot fit it."""
     gradients: Any = None
     """``gradients(state, source, rows)``: the loss's gradient on these rows, as one vector."""
 
@@ -209,6 +211,7 @@ class _WithDefaults(TrainerBase[State]):
             "predict",
             "merge",
             "gradients",
+            "transformers",
             "prepare",
             "epochs",
             "describe",

@@ -98,7 +98,7 @@ def test_toml_keys_are_the_flags_names(tmp_path):
 def test_toml_tables_may_be_lists_or_mappings(tmp_path):
     _, values = config(tmp_path, 'source = { fl = "fl.csv" }\nmin = ["fl=0.1"]\ndrop = "id"')
     assert values["source"] == ["fl=fl.csv"]
-    assert values["min"] == ["fl=0.1"]
+    assert values["minimum"] == ["fl=0.1"]
     assert values["drop"] == ["id"]
 
 
@@ -148,4 +148,4 @@ def test_toml_that_no_parser_ends_with_is_refused_at_once(tmp_path, text, messag
 def test_long_lists_and_long_words_are_no_chains(tmp_path):
     weights = ", ".join(f"s{n} = 0.{n}" for n in range(1, 500))
     _, values = config(tmp_path, f"min = {{ {weights} }}\nlabel = '{'a.b.' * 9}'\n# {'-' * 500_000}")
-    assert len(values["min"]) == 499
+    assert len(values["minimum"]) == 499

@@ -108,7 +108,7 @@ def test_a_file_of_options_for_fit_will_do(tables, tmp_path):
         (["--sources", 3, "--time", "1m"], "needs tables"),
         (["--sources", 3, "--budget", 10, "--commit", 1], "commit share"),
         (["--sources", 3, "--budget", 10, "--unit", "samples"], "--batch-size"),
-        (["--sources", 3, "--budget", 10, "--unit", "rows"], "--unit is one of"),
+        (["--sources", 3, "--budget", 10, "--unit", "rows"], "unit is one of"),
         (["--sources", 3, "--budget", 10, "--min", "a=0.1"], "need tables"),
         (["nowhere.csv", "--sources", 3], "not both"),
         (["nowhere.csv", "--label", "y", "--source-col", "s", "--val", "v.csv"], "nowhere.csv"),

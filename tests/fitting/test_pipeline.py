@@ -26,7 +26,9 @@ from mixtree.data.sources import Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.engine.study import run
 from mixtree.errors import DataError, InputError, StorageError
-from mixtree.fitting.pipeline import FitOptions, as_sources, choose, fit, load, make_options, prepare
+from mixtree.fitting.options import FitOptions, make_options
+from mixtree.fitting.pipeline import fit, load
+from mixtree.fitting.prepare import as_sources, choose, prepare
 from mixtree.metrics import AbsentClassWarning, as_metric
 from mixtree.storage.sql import open_storage
 from mixtree.trainers.registry import ModelOptions, make_trainer
@@ -143,19 +145,22 @@ def test_samples_are_counted_in_batches(sources):
     [
         ({"budget": 0}, "budget must be a whole number of at least 1"),
         ({"steps": -1}, "steps must be a whole number"),
-        ({"batch_size": True}, "batch size must be a whole number"),
+        ({"batch_size": True}, "batch_size must be a whole number"),
         ({"budget": 1.5}, "budget must be a whole number"),
         ({"budget": 4, "steps": 9}, "smaller than one node of 9"),
         ({"seed": -1}, "seed"),
         ({"metric": "nothing"}, "unknown metric"),
         ({"policy": "nothing"}, "unknown algorithm"),
-        ({"objective": "nothing"}, "'loss' or 'metric'"),
-        ({"use_target_rows": "auto", "policy": "mixmatch-ch"}, "never trains on the target's rows"),
+        ({"objective": "nothing"}, "objective is one of loss, metric"),
+        (
+            {"use_target_rows": "auto", "policy": "mixmatch-ch"},
+            "policy 'mixmatch-ch' knows no use_target_rows.* that does: auto",
+        ),
         ({"maximum": {"nobody": 0.5}, "policy": "mixmatch-ch"}, "unknown source 'nobody'"),
-        ({"maximum": {"a": 0.5}, "policy": "uniform"}, "cannot keep maximum weights"),
+        ({"maximum": {"a": 0.5}, "policy": "uniform"}, "policy 'uniform' knows no maximum"),
         ({"max_passes": 0.001}, "passes over the rows leaves not a single step"),
         ({"max_passes": 0.001, "policy": "uniform+decay"}, "passes over the rows leaves not a single step"),
-        ({"max_passes": 3, "policy": "mixmatch-bisect"}, r"leave them out \(--max-passes\)"),
+        ({"max_passes": 3, "policy": "mixmatch-bisect"}, r"leave it out \(--max-passes\)"),
         (
             {"minimum": {"source-1": 0.5}, "maximum": {"source-1": 0.2}},
             "minimum weight of 'source-1' is 0.5, above its maximum of 0.2",
@@ -367,13 +372,13 @@ def test_numbers_of_numpy_are_numbers(sources):
     [
         ({"use_target_rows": False}, "use_target_rows is one of never, auto; got False"),
         ({"use_target_rows": "no"}, "use_target_rows is one of"),
-        ({"lr": "0.1"}, "the step size must be a number; got '0.1'"),
-        ({"policy": 3}, "policy must be text; got 3"),
-        ({"width": "x"}, "width must be a whole number; got 'x'"),
-        ({"max_passes": "x"}, "max_passes must be a number; got 'x'"),
+        ({"lr": "0.1"}, "lr must be a finite number above 0; got '0.1'"),
+        ({"policy": 3}, "policy must be an id, a Search, or a function that makes one; got 3"),
+        ({"width": "x"}, "width must be a whole number of at least 1; got 'x'"),
+        ({"max_passes": "x"}, "max_passes must be a finite number above 0; got 'x'"),
         ({"holdout": True}, "holdout must be a number; got True"),
         ({"minimum": {"source-0": "x"}}, "minimum weight of 'source-0' must lie between 0 and 1; got 'x'"),
-        ({"maximum": [1]}, "maximum must be numbers by the names of sources"),
+        ({"maximum": [1]}, "must be numbers by the names of sources"),
         ({"init": 3}, "init takes a model's arrays"),
         ({"init": "nowhere"}, "nowhere is no model folder"),
         ({"class_weight": {7: 2.0}}, "class_weight: 7 is no class; they are 0 … 1"),
@@ -565,12 +570,12 @@ def test_a_time_limit_holds_for_a_slow_torch_module(monkeypatch, seconds):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"policy": 5}, "policy must be text; got 5"),
-        ({"nu": [1]}, r"nu must be a number, or 'auto'; got \[1\]"),
-        ({"rho": "x"}, "rho must be a number; got 'x'"),
-        ({"max_passes": "x"}, "max_passes must be a number"),
+        ({"policy": 5}, "policy must be an id, a Search"),
+        ({"nu": [1]}, r"nu must be a finite number of at least 0, or 'auto'; got \[1\]"),
+        ({"rho": "x"}, "rho must be a finite number above 0 and below 1; got 'x'"),
+        ({"max_passes": "x"}, "max_passes must be a finite number"),
         ({"width": "x"}, "width must be a whole number"),
-        ({"maximum": 5}, "maximum must be numbers by the names"),
+        ({"maximum": 5}, "must be numbers by the names"),
         ({"minimum": {"a": "x"}}, "minimum weight of 'a' must lie between 0 and 1; got 'x'"),
         ({"class_weight": 5}, "class_weight is 'balanced' or a factor per class; got 5"),
         ({"classes": 2**40}, "classes is a whole number from 0 to 1,000,000"),

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from mixtree import fit
-from mixtree.data.folds import FOLDS, fold_rows, with_folds
+from mixtree.data.allocation import FOLDS
+from mixtree.data.folds import fold_rows, with_folds
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.engine.study import run

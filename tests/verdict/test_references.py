@@ -10,12 +10,13 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import Rows
 from mixtree.data.synthetic import synthetic
 from mixtree.engine.study import run
 from mixtree.errors import TrainingError
-from mixtree.fitting.pipeline import fit, make_options, prepare
+from mixtree.fitting.options import make_options
+from mixtree.fitting.pipeline import fit
+from mixtree.fitting.prepare import prepare
 from mixtree.metrics import AUROC, LOG_LOSS, SQUARED_LOSS
 from mixtree.policies.auto import Auto
 from mixtree.policies.registry import make_search
@@ -45,7 +46,7 @@ def problem():
 
 def extra_of(problem, budget=100, **options):
     prepared = prepare(problem.sources, make_options(model="linear", budget=budget, steps=5, **options))
-    return Extra(prepared, budget, LabelScale())
+    return Extra(prepared, budget)
 
 
 def test_a_reference_is_charged_and_the_same_again(problem):
@@ -193,10 +194,10 @@ def test_a_study_that_chose_no_step_size_leaves_the_references_theirs(problem, p
     prepared = prepare(
         problem.sources, make_options(model="linear", budget=200, steps=5, policy=policy, lr=0.1)
     )
-    before = Extra(prepared, 200, LabelScale()).trained("uniform", problem.test, purpose="uniform")
+    before = Extra(prepared, 200).trained("uniform", problem.test, purpose="uniform")
     result = run(prepared.search, prepared.trainer)
     assert policy == "auto" or {node.lr_scale for node in result.tree.values()} != {1.0}
-    extra = Extra(prepared, 200, LabelScale())
+    extra = Extra(prepared, 200)
     assert extra.rate == 1.0
     after = extra.trained("uniform", problem.test, purpose="uniform")
     np.testing.assert_array_equal(before.ends[before.name], after.ends[after.name])
@@ -223,10 +224,10 @@ def steep():
 def test_references_are_trained_at_the_step_size_that_the_study_chose(steep):
     options = make_options(model="linear", budget=300, reference="all", attribution="loo", policy="auto")
     prepared = prepare(steep.sources, options, test=steep.test)
-    usual = Extra(prepared, 300, LabelScale())
+    usual = Extra(prepared, 300)
     blown = usual._trained("uniform", steep.test, 1.0, "uniform", None)
     result = run(prepared.search, prepared.trainer, keep_predictions=True)
-    extra = Extra(prepared, 300, LabelScale())
+    extra = Extra(prepared, 300)
     assert extra.rate < 1.0
     found, notes = references(extra, View(steep.test, True), choose=SQUARED_LOSS)
     at = f"{extra.rate:g} × the usual step size, at which the study ended, and at the usual one"
@@ -395,7 +396,7 @@ def test_references_that_diverge_are_trained_again_with_smaller_steps(steep):
     options = make_options(
         model="linear", budget=300, reference="all", attribution="loo", policy="mixmatch-bisect+commit"
     )
-    extra = Extra(prepare(steep.sources, options, test=steep.test), 300, LabelScale())
+    extra = Extra(prepare(steep.sources, options, test=steep.test), 300)
     found, notes = references(extra, View(steep.test, True), choose=SQUARED_LOSS)
     assert len(found) == 3 and all(np.isfinite(each.predictions).all() for each in found.values())
     (uniform,) = (each for name, each in found.items() if name.startswith("uniform"))
@@ -416,7 +417,7 @@ def test_references_that_diverge_are_trained_again_with_smaller_steps(steep):
 def test_a_finite_loss_may_be_a_divergence_too(steep):
     """Few steps do not overflow: the model is 10^20 times as bad as an untrained one, and finite."""
     options = make_options(model="linear", budget=40, policy="mixmatch-bisect+commit", steps=5)
-    extra = Extra(prepare(steep.sources, options, test=steep.test), 40, LabelScale())
+    extra = Extra(prepare(steep.sources, options, test=steep.test), 40)
     found, notes = references(extra, View(steep.test, True), choose=SQUARED_LOSS)
     assert extra.spent == {"uniform": 2 * 60} and "larger ones diverged" in notes[-1]
     ((name, rival),) = found.items()
@@ -474,7 +475,7 @@ def test_the_reference_of_auto_is_stopped_early_as_auto_is_and_of_the_paper_s_it
     spent = {}
     for policy in ("auto", "mixmatch-bisect"):
         options = make_options(model="mlp", budget=4000, policy=policy, steps=100)
-        extra = Extra(prepare(tiny.sources, options, test=tiny.test), 4000, LabelScale())
+        extra = Extra(prepare(tiny.sources, options, test=tiny.test), 4000)
         extra.trained("uniform", tiny.test, purpose="uniform")
         spent[policy] = extra.spent["uniform"]
     assert spent["auto"] < 3000 and spent["mixmatch-bisect"] == 6000

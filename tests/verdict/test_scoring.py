@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from mixtree.data.folds import fold_rows
-from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.synthetic import synthetic
 from mixtree.engine.study import run
-from mixtree.fitting.pipeline import fit, make_options, prepare
+from mixtree.fitting.options import make_options
+from mixtree.fitting.pipeline import fit
+from mixtree.fitting.prepare import prepare
 from mixtree.metrics import ACCURACY, AUROC, LOG_LOSS, RMSE, as_metric
 from mixtree.verdict import ScoreInterval, honest_score, label_folds
 from mixtree.verdict.judge import judge
@@ -57,7 +58,7 @@ def test_rows_held_out_choose_train_and_scale_nothing(enough):
 def test_what_nodes_predict_stays_as_it_is_stored(enough):
     prepared = prepare(enough.sources, make_options(**QUICK))
     result = run(prepared.search, prepared.trainer, seed=0, keep_predictions=True)
-    case = Case(prepared, result, AUROC, LabelScale())
+    case = Case(prepared, result, AUROC)
     assert case.clean_predictions and all(
         each is result.predictions[path] for path, each in case.clean_predictions.items()
     )
@@ -110,7 +111,7 @@ def tuned():
 def test_twins_are_scored_on_rows_they_never_saw_less_what_choosing_made_up():
     prepared, result = tuned()
     assert prepared.search.unseen is not None
-    case = Case(prepared, result, AUROC, LabelScale())
+    case = Case(prepared, result, AUROC)
     lengths = case.twins
     assert 1 < len(lengths) <= 5
     assert any(np.array_equal(each, prepared.search.unseen) for each in lengths.values())
@@ -143,7 +144,7 @@ def test_nested_intervals_are_wider_than_the_rows_alone_make_them(few):
     result = run(prepared.search, prepared.trainer, keep_predictions=True)
     score = judge(prepared, result).score
     folds = label_folds(few.sources.validation.y, 5, np.random.default_rng(0))
-    mine = nested_predictions(Extra(prepared, 120, LabelScale()), folds)
+    mine = nested_predictions(Extra(prepared, 120), folds)
     plain = honest_score(ACCURACY, few.sources.validation.y, mine, rows_role="nested")
     assert score.value == plain.value
     assert score.value - score.low == pytest.approx(1.25 * (plain.value - plain.low))
@@ -173,9 +174,7 @@ def test_nested_intervals_reach_further_where_the_rows_taught_much(policy):
     sources = Sources(("a", "b"), (draw(600, slopes[0]), draw(600, slopes[1])), draw(80, slopes[2]), 2)
     options = {"model": "linear", "budget": 600, "policy": policy, "metric": "log-loss"}
     prepared = prepare(sources, make_options(**options, nested=True, reference="none"))
-    case = Case(
-        prepared, run(prepared.search, prepared.trainer, keep_predictions=True), LOG_LOSS, LabelScale()
-    )
+    case = Case(prepared, run(prepared.search, prepared.trainer, keep_predictions=True), LOG_LOSS)
     verdict = judge(prepared, case.result)
     before = case.predicted_by(case.mixed.path)
     assert (before is None) == (policy == "validation")
@@ -185,9 +184,7 @@ def test_nested_intervals_reach_further_where_the_rows_taught_much(policy):
     gain = LOG_LOSS(y, before) - verdict.score.value
     assert gain > 0.0
     folds = label_folds(y, 5, np.random.default_rng(0))
-    plain = honest_score(
-        LOG_LOSS, y, nested_predictions(Extra(prepared, 600, LabelScale()), folds), rows_role="nested"
-    )
+    plain = honest_score(LOG_LOSS, y, nested_predictions(Extra(prepared, 600), folds), rows_role="nested")
     # A quarter of what most rows taught, or what half of them taught twins, and half as much again, if more.
     further = max(gain / 4.0, 1.5 * (case.gained or 0.0) - gain)
     by_twins = further > gain / 4.0
@@ -209,7 +206,7 @@ def test_nested_areas_are_those_within_the_folds(few):
     verdict = judge(prepared, run(prepared.search, prepared.trainer, keep_predictions=True))
     y = few.sources.validation.y
     folds = label_folds(y, 5, np.random.default_rng(0))
-    mine = nested_predictions(Extra(prepared, 120, LabelScale()), folds)
+    mine = nested_predictions(Extra(prepared, 120), folds)
     areas = [AUROC(y[folds == fold], mine[folds == fold]) for fold in range(5)]
     assert verdict.score.value == pytest.approx(np.mean(areas))
     assert 0.0 <= verdict.score.low < verdict.score.value < verdict.score.high <= 1.0

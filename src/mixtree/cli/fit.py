@@ -15,22 +15,21 @@ from mixtree.cli.options import (
     FIT,
     Values,
     command,
+    fit_options,
     pairs,
     seconds,
-    weights,
     whole,
     with_config,
 )
-from mixtree.cli.place import Place, certificate, find_place, watch, write
+from mixtree.cli.place import certificate, find_place, stored_at, watch
 from mixtree.cli.reports import dry_run, print_plan, print_result
 from mixtree.cli.studies import Json, Name, Where, fit_recipe, open_existing, pick
-from mixtree.errors import DataError, InputError
+from mixtree.errors import InputError
+from mixtree.fitting.options import RUNNING
 
 if TYPE_CHECKING:
-    from mixtree.data.labelscale import LabelScale
-    from mixtree.data.tables import TableData, TableSpec
-    from mixtree.fitting.pipeline import FitOptions, Prepared
-    from mixtree.metrics import Metric
+    from mixtree.data.tables import TableSpec
+    from mixtree.fitting.prepare import Prepared
 
 
 def add_to(app: typer.Typer) -> None:
@@ -118,43 +117,19 @@ def _folder(given: Path, storage: str, recorded: Path, study: str) -> Path:
 
 
 def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_data: bool = False) -> None:
-    from mixtree.metrics import class_names
-
-    place = find_place(values, resuming=resuming)
-    if values.get("workers", 1) < 1:
-        raise InputError(f"--workers must be at least 1; got {values['workers']}")
-    time_limit = seconds(values.get("time_limit"))
-    arrays, data = read(tables, values)
-    # Which classes have no rows was told when the tables were read.
-    with class_names(data.classes or (), told=True):
-        _fit_data(tables, values, place, arrays, data, time_limit, resuming, allow_changed_data)
-
-
-def _fit_data(
-    tables: list[Path],
-    values: Values,
-    place: Place | None,
-    arrays: Any,
-    data: TableData,
-    time_limit: float | None,
-    resuming: bool,
-    allow_changed_data: bool,
-) -> None:
-    from mixtree.engine.study import run, seconds_left
-    from mixtree.fitting.pipeline import metric_of, prepare
+    from mixtree.fitting.pipeline import run_prepared
+    from mixtree.fitting.tables import prepare_tables, read_tables, save_fit, warnings_of
     from mixtree.listeners.progress import StudyProgress
     from mixtree.listeners.terminal import Terminal
     from mixtree.storage.sql import open_storage
-    from mixtree.verdict.judge import judged
-    from mixtree.verdict.references import TimeLimit
 
+    place = find_place(values, resuming=resuming)
+    RUNNING["workers"].check(values.get("workers", 1))
+    limit = seconds(values.get("time_limit"))
+    data, options = read_tables(table_spec(tables, values), fit_options(values), model=values.get("model"))
     started = time.monotonic()
-    given, classes = fit_options(values, init=arrays), data.problem_sources.classes
-    data, options, scale = scaled(data, given, scale_of(values))
-    data = testable(data, metric_of(options, classes))
-    prepared = prepare(data.problem_sources, options, test=data.test)
-    console = Terminal(stderr=True)
-    print_plan(console, data, prepared)
+    prepared = prepare_tables(data, options)
+    print_plan(Terminal(stderr=True), data, prepared)
     if place is None:
         if values.get("json"):
             typer.echo(json.dumps(dry_run(data, prepared)))
@@ -163,33 +138,18 @@ def _fit_data(
     storage = open_storage(place.storage, checkpoints=None if resuming else place.models)
     with StudyProgress() as progress, closing(storage):
         gone = place.mark()
-        left, began = seconds_left(time_limit, started), time.monotonic()
-        result = run(
-            prepared.search,
-            prepared.trainer,
-            seed=prepared.options.seed,
+        result = run_prepared(
+            prepared,
             storage=storage,
             study=place.study,
             resume=resuming,
             workers=values.get("workers", 1),
-            objective=prepared.objective,
-            time_limit=left,
-            listeners=[watch(gone), progress],
-            allow_changed_data=allow_changed_data,
-            keep_predictions=prepared.keep_predictions,
-            data=prepared.given,
-            recipe=_recipe(tables, values, prepared),
-        )
-        own = metric_of(given, classes)
-        result = judged(
-            prepared,
-            result,
-            metric=own,
-            scale=scale,
-            storage=storage,
+            time_limit=limit,
+            started=started,
             listeners=[progress],
-            limit=TimeLimit.after(result, began, left),
-            warnings=data.doubtful,
+            watch=[watch(gone)],
+            allow_changed_data=allow_changed_data,
+            recipe=_recipe(tables, values, prepared),
         )
         # What took long to find is written, even where its study can no longer be read.
         if (lost := gone()) is not None and result.verdict is not None:
@@ -197,79 +157,29 @@ def _fit_data(
             warned = (*result.verdict.warnings, told)
             result = replace(result, verdict=replace(result.verdict, warnings=warned))
         sure = None if lost is not None else certificate(storage, place.study)
-    about = write(place, data, prepared, result, values, scale, sure)
-    keys = (
-        "study",
-        "policy",
-        "decided",
-        "mixture",
-        "metric",
-        "val_score",
-        "test_score",
-        "budget",
-        "spent",
-        "verdict",
-    )
+    place.check_model(resuming=True)  # another study may have ended here meanwhile
+    about = save_fit(place.out, data, prepared, result, storage=stored_at(place), certificate=sure)
     if values.get("json"):
-        typer.echo(json.dumps({key: about[key] for key in keys}))
+        typer.echo(json.dumps({key: about[key] for key in _TOLD}))
     else:
         # What the sources are worth, if that was asked for, is in the notes.
         verbose = bool(values.get("verbose") or values.get("attribution"))
-        print_result(place.out, about, result, verbose=verbose, warned=data.warnings)
+        print_result(place.out, about, result, verbose=verbose, warned=warnings_of(data, prepared))
 
 
-def read(tables: list[Path], values: Values) -> tuple[Any, TableData]:
-    """The tables, and the arrays of the model to start from; its weights fit only its own features."""
-    from mixtree.data.tables import load_tables
-
-    spec, seed = table_spec(tables, values), values.get("seed", 0)
-    if "init" not in values:
-        return None, load_tables(spec, seed=seed)
-    from mixtree.fitting.model_folder import read_about, read_preprocessor, read_weights
-
-    folder = Path(values["init"])
-    about = read_about(folder)
-    if values.setdefault("model", about["model"]["name"]) != about["model"]["name"]:
-        raise InputError(f"--init {folder} holds a {about['model']['name']} model: leave out --model")
-    if about["classes"] is not None:
-        spec = replace(spec, classes=about["classes"])
-    preprocessor = read_preprocessor(folder, about)
-    return read_weights(folder, about), load_tables(spec, seed=seed, preprocessor=preprocessor)
-
-
-def scale_of(values: Values) -> LabelScale | None:
-    """The scale of the labels of the model to start from: its weights only fit that."""
-    if "init" not in values:
-        return None
-    from mixtree.data.labelscale import LabelScale
-    from mixtree.fitting.model_folder import read_about
-
-    return LabelScale(*read_about(Path(values["init"])).get("label_scale", (0.0, 1.0)))
-
-
-def scaled(
-    data: TableData, options: FitOptions, scale: LabelScale | None = None
-) -> tuple[TableData, FitOptions, LabelScale]:
-    """The data and the options as ``fitting.scaled`` has them, the test rows too."""
-    from mixtree.fitting import pipeline as fitting
-
-    sources, options, scale = fitting.scaled(data.problem_sources, options, scale)
-    test = None if data.test is None else scale.rows(data.test)
-    return replace(data, problem_sources=sources, test=test), options, scale
-
-
-def testable(data: TableData, metric: Metric) -> TableData:
-    """The data without test rows on which the metric says nothing, and a warning instead."""
-    from mixtree.metrics import check_metric
-
-    if data.test is None:
-        return data
-    try:
-        check_metric(metric, data.test.y, data.problem_sources.classes, where="the test rows")
-    except DataError as error:
-        told = f"no test score: {error}"
-        return replace(data, test=None, warnings=(*data.warnings, told), doubtful=(*data.doubtful, told))
-    return data
+_TOLD = (
+    "study",
+    "policy",
+    "decided",
+    "mixture",
+    "metric",
+    "val_score",
+    "test_score",
+    "budget",
+    "spent",
+    "verdict",
+)
+"""What --json prints."""
 
 
 def table_spec(tables: list[Path], values: Values) -> TableSpec:
@@ -301,60 +211,6 @@ def table_spec(tables: list[Path], values: Values) -> TableSpec:
     }
     drop, categorical = (tuple(values.get(name, ())) for name in ("drop", "categorical"))
     return TableSpec(tables=by_source or tuple(tables), drop=drop, categorical=categorical, **chosen)
-
-
-def fit_options(values: Values, *, init: Any = None) -> FitOptions:
-    """The options that the flags name."""
-    from mixtree.fitting.pipeline import FitOptions
-
-    names = (
-        "metric",
-        "budget",
-        "steps",
-        "batch_size",
-        "lr",
-        "unit",
-        "objective",
-        "rho",
-        "optimism",
-        "returns",
-    )
-    more = ("max_passes", "use_target_rows", "class_weight", "model", "seed", "policy", "segments")
-    judging = ("holdout", "nested", "reference", "attribution", "stop_early")
-    chosen = {name: values[name] for name in (*names, *more, *judging) if name in values}
-    if "nu" in values:
-        chosen["nu"] = _nu(values["nu"])
-    for name in ("unit", "objective", "use_target_rows", "class_weight"):
-        _one_of(name, values.get(name))
-    return FitOptions(
-        minimum=weights(values.get("min"), "--min"),
-        maximum=weights(values.get("max"), "--max"),
-        init=init,
-        **chosen,
-    )
-
-
-_CHOICES = {
-    "unit": ("steps", "samples"),
-    "objective": ("loss", "metric"),
-    "use_target_rows": ("never", "auto"),
-    "class_weight": ("balanced",),
-}
-
-
-def _one_of(name: str, value: Any) -> None:
-    if value is not None and value not in _CHOICES[name]:
-        flag = "--" + name.replace("_", "-")
-        raise InputError(f"{flag} is one of {', '.join(_CHOICES[name])}; got {value!r}")
-
-
-def _nu(text: str) -> Any:
-    if text == "auto":
-        return text
-    try:
-        return float(text)
-    except ValueError as error:
-        raise InputError(f"--nu is a number or auto; got {text!r}") from error
 
 
 def _recipe(tables: list[Path], values: Values, prepared: Prepared) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import inspect
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import typer
 
 from mixtree.errors import InputError
+from mixtree.fitting.options import OPTIONS, RUNNING, FitOptions, Option
 
 _DIGITS = 40
 """Of a whole number at the most: 1e999999999 would fill the memory."""
@@ -64,103 +66,29 @@ DATA = (
     Flag("categorical", list[str], "A column whose numbers are codes; repeat it.", "none", metavar="COL"),
     Flag("task", str, "auto, classification or regression.", "auto", metavar="T"),
 )
-FITTING = (
-    Flag(
-        "metric",
-        str,
-        "auroc, f1, accuracy, log-loss, mae, rmse …",
-        "auroc, or rmse for a regression",
-        metavar="M",
-    ),
-    Flag(
-        "budget",
-        int,
-        "SGD steps in all.",
-        "ten passes over the rows, 600 to 20,000; 100 trees",
-        metavar="STEPS",
-    ),
-    Flag("steps", int, "SGD steps per node.", "budget / 30", metavar="PER_NODE"),
-    Flag("batch_size", int, "Rows per step.", "50", metavar="B"),
-    Flag("lr", float, "Step size.", "the model's own (mlp, linear: 0.1)", metavar="η"),
-    Flag("unit", str, "What --budget and --steps count: steps or samples.", "steps", metavar="steps|samples"),
-    Flag("objective", str, "What the search minimises: loss or metric.", "loss", metavar="loss|metric"),
-    Flag("nu", str, "Optimism ν, a number or auto.", "0.5", metavar="N"),
-    Flag("rho", float, "Decay ρ of optimism per height.", "by the number of sources", metavar="R"),
-    Flag("optimism", float, "Factor c of optimism.", "2", metavar="C"),
-    Flag("returns", str, "Return rule: deepest or best.", "deepest", "--return", metavar="deepest|best"),
-    Flag("min", list[str], "Least weight of a source; repeat it.", "0", metavar="SRC=W"),
-    Flag(
-        "max", list[str], "Greatest weight of a source (mixmatch-ch only); repeat it.", "1", metavar="SRC=W"
-    ),
-    Flag(
-        "max_passes",
-        float,
-        "Most passes over a source's rows that a model may make; of the tree searches, mixmatch-ch alone.",
-        "no limit",
-        metavar="P",
-    ),
-    Flag(
-        "use_target_rows",
-        str,
-        "May the target's rows be trained on: never or auto.",
-        "auto for policy auto, else never",
-        metavar="never|auto",
-    ),
-    Flag(
-        "time_limit",
-        str,
-        "Stop after this long: 90s, 10m, 2h; references fit in or are left out.",
-        "none",
-        metavar="T",
-    ),
-    Flag("class_weight", str, "balanced: rare classes weigh more.", "all rows alike", metavar="balanced"),
-    Flag("init", Path, "Start from the model in this folder.", "a fresh model", metavar="DIR"),
-    Flag("model", str, "mlp, linear, lightgbm, xgboost or sklearn:NAME.", "mlp", metavar="MODEL"),
-    Flag(
-        "segments",
-        int,
-        "Parts of a long stage, of at least 50 steps each: stored one by one.",
-        "20",
-        metavar="N",
-    ),
-    Flag("seed", int, "Seed of everything random.", "0", metavar="S"),
-    Flag("workers", int, "Processes that train.", "1", metavar="N"),
-)
-JUDGING = (
-    Flag(
-        "holdout",
-        float,
-        "Share of the validation rows that only score the model; 0 for none.",
-        "a quarter of 150 rows or more, else none; none with test rows",
-        metavar="F",
-    ),
-    Flag("nested", bool, "Score by whole fits on parts of the validation rows; several times the cost."),
-    Flag(
-        "reference",
-        str,
-        "What to compare with, trained outside the budget: uniform, all or none.",
-        "uniform",
-        metavar="uniform|all|none",
-    ),
-    Flag(
-        "attribution",
-        str,
-        "What each source is worth: loo (without each) or shapley; trained outside the budget.",
-        "none",
-        metavar="loo|shapley",
-    ),
-    Flag("stop_early", bool, "End the search once what it can still gain is below the noise."),
-)
+
+
+def flag_of(option: Option) -> Flag:
+    """An option of a fit as a flag."""
+    kind = option.kind
+    if kind is Mapping:
+        kind = list[str]
+    elif kind is object or (kind is float and option.choices):  # a number, or a word in its place
+        kind = option.text
+    metavar = option.metavar or "|".join(option.choices) or None
+    return Flag(option.name, kind, option.help, option.without, option.flag, metavar)
+
+
+FITTING = tuple(map(flag_of, OPTIONS.values()))
+"""The options that decide what comes of a fit."""
+RUNNING_FLAGS = tuple(map(flag_of, RUNNING.values()))
 PLACE = (
-    Flag("policy", str, "The algorithm.", "auto; a tree search if one of its options is given", metavar="P"),
-    Flag("storage", str, "Study file or database URL.", "study.db inside --out", metavar="URL"),
-    Flag("study", str, "Name of the study.", "fit", metavar="NAME"),
     Flag("out", Path, "Folder for the model.", "required, but for --dry-run", metavar="DIR"),
     Flag("dry_run", bool, "Say what would be done, and do nothing."),
 )
 OUTPUT = (Flag("json", bool, "Print one JSON object on stdout."),)
 VERBOSE = Flag("verbose", bool, "Print all notes, what was decided, and where the steps went.")
-FIT = (*DATA, *FITTING, *JUDGING, *PLACE, *OUTPUT, VERBOSE)
+FIT = (*DATA, *FITTING, *RUNNING_FLAGS, *PLACE, *OUTPUT, VERBOSE)
 """The options of ``mixtree fit``."""
 
 Values = dict[str, Any]
@@ -303,6 +231,20 @@ def weights(given: Sequence[str] | None, flag: str) -> dict[str, float]:
         return {name: float(value) for name, value in found.items()}
     except ValueError as error:
         raise InputError(f"{flag} takes SRC=W with a number W: {error}") from error
+
+
+def fit_options(values: Values) -> FitOptions:
+    """The options that the flags name."""
+    chosen = {}
+    for name, option in OPTIONS.items():
+        if name in values:
+            chosen[name] = values[name]
+            if option.kind is Mapping:
+                chosen[name] = weights(values[name], option.flag)
+            elif option.kind is float and isinstance(values[name], str):
+                with suppress(ValueError):  # its check says what it has to be
+                    chosen[name] = float(values[name])
+    return FitOptions(**chosen)
 
 
 def seconds(text: str | None) -> float | None:

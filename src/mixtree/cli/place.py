@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +15,6 @@ from mixtree.errors import InputError, StorageError
 from mixtree.places import without_secrets
 
 if TYPE_CHECKING:
-    from mixtree.data.labelscale import LabelScale
-    from mixtree.data.tables import TableData
-    from mixtree.engine.study import Result
-    from mixtree.fitting.pipeline import Prepared
     from mixtree.storage.base import Storage
 
 
@@ -94,7 +89,7 @@ class Place:
         """Whether the folder's model is one of this study, or of one that was deleted."""
         shown = about.get("storage") and without_secrets(about["storage"])
         study, stored = about.get("study"), str(shown or self.out / "study.db")
-        here = shown == _shown(self)
+        here = shown == stored_at(self)
         gone = not ("://" in stored or Path(stored).exists())
         if resuming and study == self.study and (here or gone):  # a storage that is gone was moved
             return True
@@ -173,70 +168,6 @@ def _storage(values: Values, out: Path) -> str:
     return storage
 
 
-def write(
-    place: Place,
-    data: TableData,
-    prepared: Prepared,
-    result: Result[Any],
-    values: Values,
-    scale: LabelScale,
-    certificate: str | None,
-) -> dict[str, Any]:
-    """Write the model folder; what was written about the model."""
-    from mixtree.data.fingerprint import data_fingerprint
-    from mixtree.fitting.model_folder import write_model
-    from mixtree.verdict.scoring import untouched
-
-    place.check_model(resuming=True)  # another study may have ended here meanwhile
-    trainer: Any = prepared.trainer
-    metric, validation, test = prepared.chosen.metric, prepared.sources.validation, data.test
-    val_score = metric(validation.y, trainer.predict(result.state, validation.x))
-    test_score = None if test is None else metric(test.y, trainer.predict(result.state, test.x))
-    options = prepared.options
-    about = {
-        "study": result.study,
-        "storage": _shown(place),
-        "policy": prepared.policy,
-        "decided": list(result.notes),
-        "label": values["label"],
-        "classes": None if data.classes is None else list(data.classes),
-        "label_scale": [scale.centre, scale.spread],
-        "sources": list(data.problem_sources.names),
-        "model": {
-            "name": options.model,
-            "features": data.problem_sources.features,
-            "lr": options.lr,
-            "batch_size": prepared.chosen.batch_size,
-        },
-        "mixture": result.weights,
-        "rule": result.rule,
-        "metric": metric.name,
-        "val_score": _finite(val_score),
-        "test_score": _finite(test_score),
-        "value": _finite(result.value),
-        "budget": result.budget,
-        "spent": result.spent,
-        "unspent": result.unspent,
-        "epochs": _epochs(trainer, result, data),
-        "trained_on_target": result.node.path not in untouched(result.tree, len(data.problem_sources)),
-        "rows": {
-            "sources": dict(
-                zip(data.problem_sources.names, data.problem_sources.sizes.tolist(), strict=True)
-            ),
-            "validation": len(validation),
-            "holdout": prepared.held_out,
-            "test": 0 if test is None else len(test),
-        },
-        "seed": options.seed,
-        "data": data_fingerprint(prepared.given),
-        "warnings": [*data.warnings, *result.warnings],
-        "verdict": None if result.verdict is None else result.verdict.as_dict(),
-        "certificate": certificate,
-    }
-    write_model(place.out, arrays=trainer.save(result.state), preprocessor=data.preprocessor, about=about)
-    return about
-
-
 def certificate(storage: Storage, study: str) -> str | None:
     """How much better an untried mixture could be, in words; only a tree search knows."""
     from mixtree.planning.certificate import certificate_of
@@ -245,20 +176,8 @@ def certificate(storage: Storage, study: str) -> str | None:
     return None if found is None else found.sentence
 
 
-def _shown(place: Place) -> str | None:
+def stored_at(place: Place) -> str | None:
     """Where the study is, for `mixtree show`; None inside the folder, and never a secret."""
     if "://" not in place.storage:
         return None if place.has_own_storage else str(Path(place.storage).resolve())
     return without_secrets(place.storage)
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or not isfinite(value) else float(value)
-
-
-def _epochs(trainer: Any, result: Result[Any], data: TableData) -> dict[str, float] | None:
-    """How often the returned model read each source's rows."""
-    if not hasattr(trainer, "epochs"):
-        return None
-    read = trainer.epochs(result.state)
-    return {name: float(times) for name, times in zip(data.problem_sources.names, read, strict=False)}

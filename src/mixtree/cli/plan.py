@@ -11,14 +11,36 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mixtree.cli.fit import fit_options, table_spec
-from mixtree.cli.options import DATA, FIT, FITTING, OUTPUT, Flag, Values, command, seconds, with_config
+from mixtree.cli.fit import table_spec
+from mixtree.cli.options import (
+    DATA,
+    FIT,
+    FITTING,
+    OUTPUT,
+    Flag,
+    Values,
+    command,
+    fit_options,
+    seconds,
+    with_config,
+)
 from mixtree.errors import InputError
 
 if TYPE_CHECKING:
     from mixtree.planning.budget import Plan, Purchase
 
-_SHARED = ("budget", "steps", "batch_size", "lr", "unit", "min", "max", "class_weight", "model", "seed")
+_SHARED = (
+    "budget",
+    "steps",
+    "batch_size",
+    "lr",
+    "unit",
+    "minimum",
+    "maximum",
+    "class_weight",
+    "model",
+    "seed",
+)
 OWN = (
     Flag("time", str, "Instead of a budget: how long it may take, 90s, 10m, 2h.", "none", metavar="T"),
     Flag("sources", int, "Instead of tables: the number of sources.", "none", metavar="K"),
@@ -67,7 +89,7 @@ def _from_numbers(values: Values) -> _Question:
         raise InputError("--time needs tables: steps are timed on the real data; give --budget instead")
     if "budget" not in values:
         raise InputError("without tables say how many steps there are: --budget STEPS")
-    if "min" in values or "max" in values:
+    if "minimum" in values or "maximum" in values:
         raise InputError("--min and --max name sources, so they need tables")
     samples = values.get("unit", "steps") == "samples"
     if samples and "batch_size" not in values:
@@ -87,7 +109,7 @@ def _from_tables(tables: list[Path], values: Values) -> _Question:
 
     from mixtree.cli.reports import print_warnings
     from mixtree.data.tables import load_tables
-    from mixtree.fitting.pipeline import choose, make_setting
+    from mixtree.fitting.prepare import choose, make_setting
     from mixtree.listeners.terminal import Terminal
     from mixtree.planning.budget import budget_for, theory_demand
     from mixtree.planning.timing import measure

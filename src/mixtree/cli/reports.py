@@ -12,7 +12,7 @@ from rich.markup import escape
 if TYPE_CHECKING:
     from mixtree.data.tables import TableData
     from mixtree.engine.study import Result
-    from mixtree.fitting.pipeline import Prepared
+    from mixtree.fitting.prepare import Prepared
 
 
 _LISTED = 8
@@ -21,7 +21,9 @@ _LISTED = 8
 
 def print_plan(console: Any, data: TableData, prepared: Prepared) -> None:
     """What was read, how it is treated, and what was chosen for the user; on stderr."""
-    sources, test = prepared.sources, f", {len(data.test):,} test" if data.test is not None else ""
+    from mixtree.fitting.tables import warnings_of
+
+    sources, test = prepared.sources, f", {_tested(prepared):,} test" if _tested(prepared) else ""
     test += f", {prepared.held_out:,} held out to score" if prepared.held_out else ""
     _line(console, "rows", f"{_sizes(prepared)}; {len(sources.validation):,} validation{test}")
     _line(console, "label", f"{data.labels.name}: {_task(data)}")
@@ -33,7 +35,7 @@ def print_plan(console: Any, data: TableData, prepared: Prepared) -> None:
         shown = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
         _line(console, kind, shown)
     _line(console, "features", f"{sources.features} columns after encoding")
-    print_warnings(console, data.warnings)
+    print_warnings(console, warnings_of(data, prepared))
     for note in prepared.chosen.notes:
         console.print(f"chosen: {note}", style="dim", highlight=False, markup=False, soft_wrap=True)
 
@@ -89,14 +91,21 @@ def _line(console: Any, name: str, text: str) -> None:
     console.print(f"[bold]{name}[/bold]: {escape(text)}", highlight=False, soft_wrap=True)
 
 
+def _tested(prepared: Prepared) -> int | None:
+    """How many test rows there are."""
+    return len(prepared.judges) if prepared.judges is not None and prepared.role == "test" else None
+
+
 def dry_run(data: TableData, prepared: Prepared) -> dict[str, Any]:
     """What --dry-run --json prints."""
+    from mixtree.fitting.tables import warnings_of
+
     chosen = prepared.chosen
     return {
         "rows": dict(zip(data.problem_sources.names, data.problem_sources.sizes.tolist(), strict=True)),
         "validation": len(prepared.sources.validation),
         "holdout": prepared.held_out,
-        "test": None if data.test is None else len(data.test),
+        "test": _tested(prepared),
         "features": data.problem_sources.features,
         "classes": None if data.classes is None else list(data.classes),
         "columns": {column.name: column.kind for column in data.columns},
@@ -105,7 +114,7 @@ def dry_run(data: TableData, prepared: Prepared) -> dict[str, Any]:
         "budget": chosen.budget,
         "steps": chosen.steps,
         "batch_size": chosen.batch_size,
-        "warnings": list(data.warnings),
+        "warnings": list(warnings_of(data, prepared)),
     }
 
 

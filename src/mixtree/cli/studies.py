@@ -167,7 +167,7 @@ def show(
         print_notes,
         print_warnings,
     )
-    from mixtree.engine.study import named
+    from mixtree.data.allocation import named
     from mixtree.listeners.terminal import Terminal
     from mixtree.planning.certificate import certificate_of
 
@@ -190,7 +190,7 @@ def show(
                     "phase": node.phase,
                     "steps": node.steps,
                     "value": node.value if isfinite(node.value) else None,
-                    "mixture": named(record, node.mixture),
+                    "mixture": named(record.config.get("sources", ()), node.mixture),
                 }
                 for node in tree.values()
             ]
@@ -360,14 +360,16 @@ def _tree(storage: SqlStorage, record: StudyRecord) -> Tree:
 def _print_tree(console: Any, record: StudyRecord, tree: Tree) -> None:
     """A line for every node, below its parent and further in; the chosen one has an arrow."""
     from mixtree.cli.reports import four_digits, mixture_words
-    from mixtree.engine.study import named
+    from mixtree.data.allocation import named
 
     for path in sorted(tree):
         node = tree[path]
         line = f"{'  ' * len(path)}{path[-1] if path else 'root'}: {node.phase}, {node.steps} steps, "
         line += f"loss {four_digits(node.value)}"
         # Parts of the target's rows have no name here.
-        if mixture := mixture_words(named(record, node.mixture), digits=2, least=1e-300):
+        if mixture := mixture_words(
+            named(record.config.get("sources", ()), node.mixture), digits=2, least=1e-300
+        ):
             line += f", {mixture}"
         mark = " ←" if path == record.best else ""
         console.print(line + mark, markup=False, highlight=False, soft_wrap=True)
@@ -378,11 +380,12 @@ def _print_nodes(console: Any, record: StudyRecord, tree: Tree, most: int = 10) 
     from rich.table import Table
 
     from mixtree.cli.reports import four_digits, mixture_words
-    from mixtree.engine.study import named
-    from mixtree.policies.auto import TARGET_PHASES
+    from mixtree.data.allocation import Allocation, given, named
 
     # Trained on validation rows, a model looks better on them than it is: those are no candidates here.
-    fair = [node for node in tree.values() if node.phase not in TARGET_PHASES]
+    known = record.config.get("sources", ())
+    count = len(given(known)) or max(len(node.mixture) for node in tree.values())
+    fair = [node for node in tree.values() if not Allocation.of(node.mixture, count).own]
     best = sorted(fair, key=lambda each: each.value)[:most]
     title = f"best {len(best)} of {len(tree)} nodes by loss on the validation rows"
     if len(fair) < len(tree):
@@ -395,7 +398,7 @@ def _print_nodes(console: Any, record: StudyRecord, tree: Tree, most: int = 10) 
     table.add_column("mixture", overflow="fold")
     for node in best:
         path = "/".join(map(str, node.path)) or "root"
-        mixture = mixture_words(named(record, node.mixture), digits=2, least=1e-300)
+        mixture = mixture_words(named(known, node.mixture), digits=2, least=1e-300)
         numbers = four_digits(node.value), four_digits(node.standard_error), str(node.steps)
         mark = "→" if node.path == record.best else ""
         table.add_row(mark, path, node.phase, *numbers, escape(mixture))

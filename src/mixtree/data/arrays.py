@@ -32,12 +32,21 @@ def refuse_lossy(values: Any, what: str) -> None:
         )
     if not hasattr(values, "dtypes") and not hasattr(values, "dtype"):
         return
-    kinds = list(values.dtypes) if hasattr(values, "columns") else [values.dtype]
+    kinds = [values.dtype] if frame_columns(values) is None else list(values.dtypes)
     if any(getattr(kind, "kind", "") == "c" for kind in kinds):
         raise DataError(
             f"{what}: Complex data not supported, and reading it would lose the imaginary part: give the "
             "real and the imaginary part as numbers of their own"
         )
+
+
+def frame_columns(x: Any) -> Any:
+    """The columns of a data frame of any library; None of what is none.
+
+    >>> frame_columns(np.zeros((2, 2))) is None
+    True
+    """
+    return getattr(x, "columns", None)
 
 
 def refuse_huge(values: NDArray[Any], what: str) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from mixtree.data.identity import ADDRESS, identity
 from mixtree.data.sources import Rows, Sources
+from mixtree.data.sparse import is_sparse
 
 
 def data_fingerprint(sources: Sources) -> str:
@@ -30,8 +31,8 @@ def rows_fingerprint(part: Rows) -> str:
 
 
 def _add(total: blake2b, part: Rows) -> None:
-    x = part.x.tocsr() if hasattr(part.x, "tocsr") else part.x
-    arrays = (x.data, x.indices, x.indptr) if hasattr(x, "indptr") else (x,)
+    x = part.x.tocsr() if is_sparse(part.x) else part.x
+    arrays = (x.data, x.indices, x.indptr) if is_sparse(x) else (x,)
     total.update(f"{type(x).__name__}{x.shape}".encode())
     for array in (*arrays, part.y, part.weight):
         if array is None:

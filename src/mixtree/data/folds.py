@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mixtree.data.allocation import FOLDS
 from mixtree.data.sources import FOLD, Rows, Sources
-
-FOLDS = 2
 
 
 def fold_rows(validation: Rows, classes: int) -> list[NDArray[np.intp]]:

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from mixtree.data.arrays import LARGEST
+from mixtree.data.arrays import LARGEST, frame_columns
 from mixtree.data.readers import MISSING, names
 from mixtree.errors import DataError, MissingExtraError
 
@@ -32,7 +32,7 @@ def as_frame(table: Any, *, where: Where = "the table") -> pl.DataFrame:
         return table
     if isinstance(table, pl.LazyFrame):
         return table.collect()
-    if _library(table) == "pandas" and hasattr(table, "columns"):
+    if _library(table) == "pandas" and frame_columns(table) is not None:
         return _from_pandas(table, where)
     if isinstance(table, Mapping):
         return pl.DataFrame([_series(str(name), values, where) for name, values in table.items()])

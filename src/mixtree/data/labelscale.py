@@ -38,6 +38,10 @@ class LabelScale:
             return part
         return replace(part, y=(np.asarray(part.y, dtype=np.float64) - self.centre) / self.spread)
 
+    def rows_back(self, part: Rows) -> Rows:
+        """Rows with labels in their own units again."""
+        return replace(part, y=self.back(part.y))
+
     def sources(self, sources: Sources) -> Sources:
         """Sources with scaled labels."""
         parts = tuple(self.rows(part) for part in sources.rows)
@@ -45,7 +49,10 @@ class LabelScale:
 
     def back(self, values: NDArray[Any]) -> NDArray[Any]:
         """Values in the label's own units."""
-        return values if self == LabelScale() else values * self.spread + self.centre
+        if self == LabelScale():
+            return values
+        with np.errstate(over="ignore", invalid="ignore"):  # predictions of a model that diverged
+            return values * self.spread + self.centre
 
     def metric(self, metric: Metric) -> Metric:
         """The metric that takes scaled labels and predictions and scores them in the label's own units."""

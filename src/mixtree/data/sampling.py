@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from mixtree.data.allocation import with_target
 from mixtree.errors import InputError
 from mixtree.simplex import Mixture
 
@@ -61,7 +62,7 @@ class Sampler:
         cut into pieces, they are the same. The last source is the target's own rows: a mixture without a
         weight for it gives it weight 0.
         """
-        weights = self._padded(mixture)
+        weights = with_target(mixture, len(self.sizes) - 1)
         stream = np.random.PCG64(seed)
         random = np.random.Generator(stream)
         if before:
@@ -96,15 +97,6 @@ class Sampler:
                 rows[now] = _shuffle(cursor.order, int(k), int(epoch), int(self.sizes[k]))[places[now]]
             within[source == k] = rows
         return within
-
-    def _padded(self, mixture: Mixture) -> Mixture:
-        missing = len(self.sizes) - len(mixture)
-        if missing not in (0, 1):
-            raise InputError(
-                f"the mixture has {len(mixture)} weights but there are {len(self.sizes)} sources, "
-                "the target's own rows included"
-            )
-        return mixture if missing == 0 else np.append(mixture, 0.0)
 
 
 @lru_cache(maxsize=256)

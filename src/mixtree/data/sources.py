@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from mixtree.data.arrays import refuse_huge, refuse_lossy
+from mixtree.data.arrays import frame_columns, refuse_huge, refuse_lossy
 from mixtree.data.sparse import as_table, is_sparse
 from mixtree.errors import DataError
 from mixtree.places import is_text
@@ -33,16 +33,6 @@ _CLASSES_THAT_FIT = 1_000_000
 
 FOLD = "target fold "
 """Sources of this name hold a part of the target's rows; they are never part of a reported mixture."""
-
-
-def weight_names(sources: Sequence[str], weights: int) -> tuple[str, ...]:
-    """The names of so many weights of a mixture; one more than there are sources is the target's own rows.
-
-    >>> weight_names(["fl", "ct"], 3), weight_names([], 2)
-    (('fl', 'ct', 'target'), ('source 0', 'source 1'))
-    """
-    names = (*sources, TARGET) if len(sources) == weights - 1 else tuple(sources)
-    return names if len(names) == weights else tuple(f"source {number}" for number in range(weights))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -225,7 +215,7 @@ def columns_of(*parts: Any) -> list[Any] | None:
     """The names of the columns of the first of these, (x, y) or Rows, that has some; None if none does."""
     for part in parts:
         x = part.x if isinstance(part, Rows) else part[0] if isinstance(part, tuple | list) and part else None
-        if (found := getattr(x, "columns", None)) is not None:
+        if (found := frame_columns(x)) is not None:
             return list(found)
     return None
 
@@ -242,7 +232,7 @@ def in_order(x: Any, columns: Sequence[Any] | None, where: str, others: str) -> 
     where, others
         Whose columns these are, and whose those; for the message of a DataError.
     """
-    own = getattr(x, "columns", None)
+    own = frame_columns(x)
     if own is None or columns is None or list(own) == list(columns):
         return x
     mine, known = list(own), list(columns)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mixtree.data.allocation import has_target
 from mixtree.data.sources import Sources
 from mixtree.errors import InputError, SearchError
 from mixtree.places import is_text
@@ -61,7 +62,7 @@ class Checked:
         on_target = False
         for trial in trials:
             self._check_trial(trial, known)
-            path, weights = trial.path, len(trial.mixture)
+            path = trial.path
             if path in paths or (path in known and path not in begun):
                 raise SearchError(
                     f"{self.name} asked for node {path} twice: every trial needs a path of its own"
@@ -70,12 +71,13 @@ class Checked:
             if not trial.steps:
                 self._looks.add(path)
             cost += trial.steps if path not in known else 0
-            if self._sources and weights != self._sources:
+            there = has_target(trial.mixture, self._sources) if self._sources else False
+            if there is not False:
                 on_target = True
-                if weights != self._sources + 1 or self._search.on_target is False:
+                if there is None or self._search.on_target is False:
                     raise InputError(
-                        f"{self.name} asked for a mixture of {weights} sources (node {path}), but the "
-                        f"trainer has {self._sources}: build the search for {self._sources}"
+                        f"{self.name} asked for a mixture of {len(trial.mixture)} sources (node {path}), but "
+                        f"the trainer has {self._sources}: build the search for {self._sources}"
                     )
         if self.budget is not None and spent + cost > self.budget:
             raise SearchError(

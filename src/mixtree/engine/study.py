@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from mixtree.data.allocation import Allocation, given, named
 from mixtree.data.fingerprint import data_fingerprint, differences, model_key, rows_fingerprint, settings
-from mixtree.data.sources import FOLD, Sources, weight_names
+from mixtree.data.sources import Sources
 from mixtree.engine.checks import Checked, source_names
 from mixtree.engine.executors.processes import leave_if_unguarded
 from mixtree.engine.loop import Limits, Loop, Objective
@@ -434,16 +435,9 @@ def reported(record: StudyRecord, tree: Tree, node: Node) -> dict[str, float]:
     the target's rows serve a policy's own checks and are left out.
     """
     known = tuple(record.config.get("sources", ()))
-    given = sum(not name.startswith(FOLD) for name in known)
-    before = [each for each in tree.lineage(node.path) if each.mixture[:given].any()]
-    return named(record, (before[-1] if before else node).mixture)
-
-
-def named(record: StudyRecord, mixture: Mixture) -> dict[str, float]:
-    """The weights of a mixture by the names of its sources, folds of the target's rows left out."""
-    names = weight_names(record.config.get("sources", ()), len(mixture))
-    weights = dict(zip(names, mixture.tolist(), strict=True))
-    return {name: weight for name, weight in weights.items() if not name.startswith(FOLD)}
+    count, lineage = len(given(known)), tree.lineage(node.path)
+    before = [each for each in lineage if Allocation.of(each.mixture, count).sources.any()]
+    return named(known, (before[-1] if before else node).mixture)
 
 
 @contextmanager

@@ -20,11 +20,13 @@ from mixtree.engine.study import Result, run
 from mixtree.errors import TrainingError
 from mixtree.events import Listener
 from mixtree.experiments.rivals import RIVALS, Case, check_rival, cpu_seconds, predict
+from mixtree.fitting.prepare import options_of
 from mixtree.metrics import Metric, check_metric
 from mixtree.policies.early_stop import stop_early
-from mixtree.policies.registry import make_search, options_of, training_sources
+from mixtree.policies.registry import make_search, training_sources
 from mixtree.policies.retries import AtRate, blew_up, smaller_rates
 from mixtree.policies.setting import AutoOptions, Setting
+from mixtree.schedules import Schedule
 from mixtree.search import SearchBase
 from mixtree.seeds import derive_seed
 from mixtree.simplex import Mixture
@@ -93,7 +95,7 @@ class Rules:
     """What is the same for every run of a comparison."""
 
     budget: int
-    steps: int
+    steps: int | Schedule
     metric: Metric
     options: dict[str, Any] = field(default_factory=dict)
     """Options of the tree search."""

@@ -17,6 +17,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from mixtree.data.allocation import named
 from mixtree.data.fingerprint import data_fingerprint
 from mixtree.data.sources import TARGET, Problem, Rows, Sources
 from mixtree.engine.study import Result, load_study, run
@@ -25,7 +26,7 @@ from mixtree.estimate.covariates import mmd_mixture
 from mixtree.experiments.comparison import Rules, Run
 from mixtree.experiments.parallel import Crew, quietly
 from mixtree.experiments.specs import Experiment, SettingName
-from mixtree.fitting.pipeline import MetricObjective
+from mixtree.fitting.prepare import MetricObjective
 from mixtree.policies.fixed import fixed
 from mixtree.policies.registry import make_search, training_sources
 from mixtree.search import SearchBase
@@ -380,7 +381,7 @@ def _score_one(
     )
     drawn: dict[str, float] = {}
     for node in result.tree.lineage(result.node.path):
-        for source, weight in zip((*sources.names, TARGET), node.mixture, strict=False):
+        for source, weight in named(sources.names, node.mixture).items():
             drawn[source] = drawn.get(source, 0.0) + node.steps * experiment.batch * float(weight)
     drawn = {source: rows for source, rows in drawn.items() if rows > 0}
     fitted = none

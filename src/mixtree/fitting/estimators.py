@@ -8,35 +8,68 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
+from inspect import Parameter, Signature
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.impute import SimpleImputer
 from sklearn.model_selection import train_test_split
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from mixtree.data.arrays import joined, refuse_lossy
+from mixtree.data.arrays import frame_columns, joined, refuse_lossy
 from mixtree.data.columns import refuse_row_numbers
 from mixtree.data.frames import as_frame, is_missing
 from mixtree.data.leakage import independent
 from mixtree.data.preprocessing import Preprocessor
 from mixtree.data.sources import Rows, Sources, in_order
+from mixtree.data.sparse import is_sparse
 from mixtree.engine.loop import FINISHED
-from mixtree.engine.study import opened, run, seconds_left
+from mixtree.engine.study import run, seconds_left
 from mixtree.errors import DataError, InputError
-from mixtree.fitting.pipeline import FitOptions, Prepared, metric_of, prepare, scaled
-from mixtree.metrics import Metric, class_names
+from mixtree.fitting.options import OPTIONS, make_options
+from mixtree.fitting.pipeline import predicted, run_prepared
+from mixtree.fitting.prepare import Prepared, prepare
+from mixtree.metrics import class_names
 from mixtree.policies.registry import make_search, training_sources
-from mixtree.trainers.registry import Predictor, make_trainer
+from mixtree.trainers.registry import make_trainer
 from mixtree.tree import Tree
 from mixtree.verdict import no_verdict
-from mixtree.verdict.judge import judged
 from mixtree.verdict.references import TimeIsUp, TimeLimit
+
+_RENAMED = {"model": "estimator", "seed": "random_state"}
+"""Options of a fit that scikit-learn calls otherwise."""
+_OWN: dict[str, Any] = {
+    "baselines": (),
+    "validation_fraction": 0.2,
+    "storage": None,
+    "study": "fit",
+    "resume": False,
+    "workers": 1,
+    "time_limit": None,
+    "random_state": 0,
+}
+
+
+def _signature() -> Signature:
+    """The parameters of the estimators: the options of a fit, and some of their own."""
+    where, only = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
+    first = [Parameter("self", where), Parameter("estimator", where, default="mlp")]
+    # scikit-learn wants defaults that nobody can change.
+    options = {
+        name: None if each.default == {} else each.default
+        for name, each in OPTIONS.items()
+        if name not in _RENAMED
+    }
+    return Signature(
+        [*first, *(Parameter(name, only, default=each) for name, each in (options | _OWN).items())]
+    )
+
+
+_SIGNATURE = _signature()
 
 
 class SourceRowsWarning(UserWarning):
@@ -50,62 +83,14 @@ ONLY = "all"
 class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     """What the classifier and the regressor share."""
 
-    def __init__(
-        self,
-        estimator: Any = "mlp",
-        *,
-        policy: str | None = None,
-        metric: Any = None,
-        objective: str = "loss",
-        budget: int | None = None,
-        steps: int | None = None,
-        batch_size: int | None = None,
-        lr: float | None = None,
-        minimum: Mapping[str, float] | None = None,
-        maximum: Mapping[str, float] | None = None,
-        max_passes: float | None = None,
-        baselines: tuple[str, ...] = (),
-        holdout: float | None = None,
-        nested: bool = False,
-        reference: str = "uniform",
-        attribution: str | None = None,
-        stop_early: bool = False,
-        use_target_rows: str | None = None,
-        class_weight: Any = None,
-        validation_fraction: float = 0.2,
-        storage: Any = None,
-        study: str = "fit",
-        resume: bool = False,
-        workers: int = 1,
-        time_limit: float | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        self.estimator = estimator
-        self.policy = policy
-        self.metric = metric
-        self.objective = objective
-        self.budget = budget
-        self.steps = steps
-        self.batch_size = batch_size
-        self.lr = lr
-        self.minimum = minimum
-        self.maximum = maximum
-        self.max_passes = max_passes
-        self.baselines = baselines
-        self.holdout = holdout
-        self.nested = nested
-        self.reference = reference
-        self.attribution = attribution
-        self.stop_early = stop_early
-        self.use_target_rows = use_target_rows
-        self.class_weight = class_weight
-        self.validation_fraction = validation_fraction
-        self.storage = storage
-        self.study = study
-        self.resume = resume
-        self.workers = workers
-        self.time_limit = time_limit
-        self.random_state = random_state
+    def __init__(self, estimator: Any = "mlp", **options: Any) -> None:
+        given = _SIGNATURE.bind(self, estimator, **options)
+        given.apply_defaults()
+        for name, value in given.arguments.items():
+            if name != "self":
+                setattr(self, name, value)
+
+    __init__.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
 
     def fit(self, X: Any, y: Any = None, *, source: Any = None, X_val: Any = None, y_val: Any = None) -> Self:
         """Find the mixture and the model.
@@ -164,74 +149,26 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _fit_sources(self, sources: Sources, seed: int, started: float, *, stand_in: bool) -> None:
-        options = FitOptions(
-            model=self.estimator,
-            policy=self.policy,
-            metric=self.metric,
-            objective=self.objective,  # type: ignore[arg-type]
-            budget=self.budget,
-            steps=self.steps,
-            batch_size=self.batch_size,
-            lr=self.lr,
-            minimum=self.minimum or {},
-            maximum=self.maximum or {},
-            max_passes=self.max_passes,
-            seed=seed,
-            holdout=self.holdout,
-            nested=self.nested,
-            reference=self.reference,  # type: ignore[arg-type]
-            attribution=self.attribution,  # type: ignore[arg-type]
-            stop_early=self.stop_early,
-            use_target_rows=self.use_target_rows,  # type: ignore[arg-type]
-            class_weight=self._class_weights(),
-        )
+        given = {name: getattr(self, name) for name in OPTIONS if name not in _RENAMED}
+        given |= {"model": self.estimator, "seed": seed, "class_weight": self._class_weights()}
+        options = make_options(**given)
         sources, _, doubts = independent(sources, None)
-        metric = metric_of(options, sources.classes)  # in the label's own units
-        sources, options, self._scale = scaled(sources, options)
-        with class_names(self._class_names()):
-            prepared = prepare(sources, options)  # warns of classes that the validation rows lack
+        prepared = prepare(sources, options, labels=self._class_names(), doubts=doubts)
         baselines: Any = self.baselines
         if isinstance(baselines, str):
             raise InputError(f"baselines is a tuple of names; got the text {baselines!r}")
         for name in self.baselines or ():  # one that nobody knows fails here, before any training
             make_search(name, prepared.setting)
-        with class_names(self._class_names(), told=True):
-            self._run(prepared, metric, doubts, started, stand_in=stand_in)
-
-    def _run(
-        self,
-        prepared: Prepared,
-        metric: Metric,
-        doubts: tuple[str, ...],
-        started: float,
-        *,
-        stand_in: bool,
-    ) -> None:
-        seed, sources = prepared.options.seed, prepared.given
-        left, began = seconds_left(self.time_limit, started), time.monotonic()
-        with opened(self.storage, kept=prepared.keep_predictions) as place:
-            result = run(
-                prepared.search,
-                prepared.trainer,
-                seed=seed,
-                storage=place,
-                study=self.study,
-                resume=self.resume,
-                objective=prepared.objective,
-                workers=self.workers,
-                time_limit=left,
-                keep_predictions=prepared.keep_predictions,
-                data=prepared.given,
-            )
-            limit = TimeLimit.after(result, began, left)
-            how: dict[str, Any] = {"metric": metric, "scale": self._scale, "storage": place}
-            result = judged(prepared, result, **how, limit=limit, warnings=doubts)
-        trainer: Any = prepared.trainer
+        how = {name: getattr(self, name) for name in ("storage", "study", "resume", "workers", "time_limit")}
+        began = time.monotonic()
+        result = run_prepared(prepared, **how, started=started)
         validation = prepared.sources.validation
         self.mixture_ = result.weights
-        self.metric_ = metric.name
-        predictions = trainer.predict(result.state, validation.x)
-        self.best_score_ = float(prepared.chosen.metric(validation.y, predictions))
+        self.metric_ = prepared.metric.name
+        limit = TimeLimit.after(result, began, seconds_left(self.time_limit, started))
+        with class_names(prepared.labels, told=True):
+            self.baselines_ = {name: self._baseline(name, prepared, limit) for name in self.baselines or ()}
+            self.best_score_ = float(prepared.chosen.metric(validation.y, predicted(prepared, result)))
         self.tree_ = result.tree
         self.spent_ = result.spent
         self.reason_ = result.reason
@@ -240,14 +177,13 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             {"spent": spent, "path": node.path, "value": node.value, "mixture": node.mixture.tolist()}
             for spent, node in result.history
         ]
-        self.baselines_ = {name: self._baseline(name, prepared, limit) for name in self.baselines or ()}
         self.verdict_ = result.verdict
         if stand_in and result.verdict is not None:
             told = "no rows of a target were given (X_val, y_val): rows of the sources stand in for them"
             self.verdict_ = replace(result.verdict, warnings=(*result.verdict.warnings, told))
         # The model alone is kept: the training rows do not travel with the estimator.
-        self._sparse = hasattr(validation.x, "tocsr")
-        self._predictor = Predictor(self.estimator, trainer, result.state, sources)
+        self._sparse = is_sparse(validation.x)
+        self._predictor = result.model
 
     def _baseline(self, name: str, prepared: Prepared, limit: TimeLimit | None) -> float:
         """The validation score of a baseline at the same budget, outside the study's own.
@@ -276,14 +212,14 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         """Checked features and encoded labels; tables are taken as they are."""
         self._is_table = _is_table(X)
         if getattr(X, "shape", ())[1:] == (1,):
-            refuse_row_numbers([X.to_numpy() if hasattr(X, "to_numpy") else X])
+            refuse_row_numbers([X if is_sparse(X) else np.asarray(X)])
         if self._is_table:
             frame = as_frame(X)
             self.n_features_in_ = len(frame.columns)
-            if hasattr(X, "columns"):
+            if frame_columns(X) is not None:
                 self.feature_names_in_ = np.array(frame.columns, dtype=object)
-            elif hasattr(self, "feature_names_in_"):
-                del self.feature_names_in_  # of an earlier fit
+            else:  # of an earlier fit
+                self.__dict__.pop("feature_names_in_", None)
             _refuse_missing(y, "y", "leave those rows out")
             labels = np.asarray(y)
             if len(labels) != len(frame):
@@ -308,7 +244,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         refuse_lossy(X, "X")
         if self._is_table:
             frame = as_frame(X)
-            if not hasattr(X, "columns") and len(frame.columns) != self.n_features_in_:
+            if frame_columns(X) is None and len(frame.columns) != self.n_features_in_:
                 raise DataError(f"X has {len(frame.columns)} columns, but fit had {self.n_features_in_}")
             return frame
         _refuse_text(X)
@@ -322,13 +258,9 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         )
 
     def _fit_scaling(self, X: Any) -> None:
-        self._scaler: Any
-        if hasattr(X, "tocsr"):
-            self._scaler = StandardScaler(with_mean=False).fit(X)
-        elif self._is_table or _missing(X).any():
-            self._scaler = Preprocessor.fit(X)
-        else:  # later rows may lack values all the same
-            self._scaler = make_pipeline(SimpleImputer(strategy="median"), StandardScaler()).fit(X)
+        """Tables and arrays are scaled as the command line does it; only sparse rows are not centred."""
+        self._scaler: Any = StandardScaler(with_mean=False) if is_sparse(X) else Preprocessor
+        self._scaler = self._scaler.fit(X)
 
     def _features(self, X: Any) -> Any:
         return self._scaler.transform(X).astype(np.float32)
@@ -363,8 +295,8 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     def _seed(self) -> int:
         if isinstance(self.random_state, int | np.integer):
             return int(self.random_state)
-        random = self.random_state if hasattr(self.random_state, "randint") else np.random.RandomState()
-        return int(random.randint(2**31 - 1))
+        random = np.random.RandomState() if self.random_state is None else self.random_state
+        return int(check_random_state(random).randint(2**31 - 1))
 
     # -- what differs -------------------------------------------------------------------------------------
 
@@ -403,7 +335,7 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     def _scores(self, X: Any) -> NDArray[Any]:
         check_is_fitted(self)
         X = self._read_more(X)
-        if hasattr(X, "tocsr") and not self._sparse:
+        if is_sparse(X) and not self._sparse:
             X = X.toarray()
         return np.asarray(self._predictor.predict(self._features(X)), dtype=np.float64)
 
@@ -423,7 +355,8 @@ class MixtureClassifier(ClassifierMixin, _MixtureEstimator):  # type: ignore[mis
         The model: ``"mlp"``, ``"linear"``, ``"lightgbm"``, ``"xgboost"``, ``"sklearn:NAME"``; anything with
         ``partial_fit``; an estimator of LightGBM or XGBoost; or a function that returns a torch module.
     policy
-        How the budget is spent: an algorithm id; None is ``auto``.
+        How the budget is spent: an algorithm id, a Search, or a function of a Setting that makes one; None
+        is ``auto``.
     metric
         What the user wants to be good: a name or a function of labels and predictions.
     objective
@@ -466,6 +399,8 @@ class MixtureClassifier(ClassifierMixin, _MixtureEstimator):  # type: ignore[mis
         Seconds.
     random_state
         The seed; an int, a numpy generator or None.
+    unit, schedule, untrained_root, reset_optimizer, nu, rho, optimism, returns, width, init, segments
+        As of ``mixtree.fit``.
 
     Attributes
     ----------
@@ -551,7 +486,8 @@ class MixtureRegressor(RegressorMixin, _MixtureEstimator):  # type: ignore[misc]
         The model: ``"mlp"``, ``"linear"``, ``"lightgbm"``, ``"xgboost"``, ``"sklearn:NAME"``; anything with
         ``partial_fit``; an estimator of LightGBM or XGBoost; or a function that returns a torch module.
     policy
-        How the budget is spent: an algorithm id; None is ``auto``.
+        How the budget is spent: an algorithm id, a Search, or a function of a Setting that makes one; None
+        is ``auto``.
     metric
         What the user wants to be good: a name or a function of labels and predictions.
     objective
@@ -594,6 +530,8 @@ class MixtureRegressor(RegressorMixin, _MixtureEstimator):  # type: ignore[misc]
         Seconds.
     random_state
         The seed; an int, a numpy generator or None.
+    unit, schedule, untrained_root, reset_optimizer, nu, rho, optimism, returns, width, init, segments
+        As of ``mixtree.fit``.
 
     Attributes
     ----------
@@ -624,7 +562,7 @@ class MixtureRegressor(RegressorMixin, _MixtureEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Predictions in the units of y."""
         scores = self._scores(X)  # which sees that it was fitted
-        return np.asarray(self._scale.back(scores))
+        return np.asarray(scores)
 
     def _encode_labels(self, y: NDArray[Any]) -> NDArray[Any]:
         return self._encode(y)
@@ -668,7 +606,7 @@ def _is_table(X: Any) -> bool:
     """
     if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 2:
         return any(isinstance(value, str) for value in X.flat)
-    if not hasattr(X, "columns") or not hasattr(X, "dtypes"):
+    if frame_columns(X) is None or not hasattr(X, "dtypes"):
         return False
     kinds = X.dtypes if isinstance(X.dtypes, list) else list(X.dtypes)
     if not all(_is_number(kind) for kind in kinds):
@@ -678,11 +616,11 @@ def _is_table(X: Any) -> bool:
 
 def _finite(X: Any) -> bool | str:
     """What scikit-learn is to check: missing values of dense rows are imputed."""
-    return True if hasattr(X, "tocsr") else "allow-nan"
+    return True if is_sparse(X) else "allow-nan"
 
 
 def _refuse_text(X: Any) -> None:
-    if hasattr(X, "tocsr") or hasattr(X, "columns"):
+    if is_sparse(X) or frame_columns(X) is not None:
         return
     try:
         array = np.asarray(X)
@@ -734,7 +672,7 @@ def _is_number(kind: Any) -> bool:
 
 def _joined(X: Any, y: Any, source: Any) -> tuple[Any, Any, Any]:
     """A dictionary of sources as one table with the source of every row."""
-    if not isinstance(X, Mapping) or hasattr(X, "tocsr"):  # a DOK array is a mapping too
+    if not isinstance(X, Mapping) or is_sparse(X):  # a DOK array is a mapping too
         return X, y, source
     if y is not None or source is not None:
         raise InputError("give {name: (X, y)} alone, or X, y and source; not both")
@@ -753,13 +691,13 @@ def _joined(X: Any, y: Any, source: Any) -> tuple[Any, Any, Any]:
 
 
 def _stack(parts: list[Any]) -> Any:
-    if hasattr(parts[0], "columns"):
+    if frame_columns(parts[0]) is not None:
         import polars as pl
 
         first, *others = (as_frame(part) for part in parts)
         alike = [in_order(frame, first.columns, "a source", "the first one") for frame in others]
         return pl.concat([first, *alike], how="vertical_relaxed")
-    if any(hasattr(part, "tocsr") for part in parts):
+    if any(is_sparse(part) for part in parts):
         from scipy import sparse
 
         return sparse.vstack(parts, format="csr")

@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
-from mixtree.data.sources import FOLD, weight_names
+from mixtree.data.allocation import weight_names
+from mixtree.data.sources import FOLD
 from mixtree.errors import InputError, MissingExtraError, StorageError
 from mixtree.events import Event, NodeEvaluated, RoundAsked, StudyFinished, StudyStarted
 from mixtree.places import file_name

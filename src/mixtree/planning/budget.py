@@ -23,7 +23,14 @@ from mixtree.planning.constants import Estimate, estimate_constants
 from mixtree.planning.timing import Pace
 from mixtree.search import check_budget
 from mixtree.seeds import SPLIT, derive_seed
-from mixtree.theory import Constants, Infeasible, steps_constant, steps_full
+from mixtree.theory import (
+    Constants,
+    Infeasible,
+    TheorySchedule,
+    steps_constant,
+    steps_full,
+    theory_schedule,
+)
 from mixtree.tree import Path
 
 PLANNED = ("bisect", "halve", "delaunay")
@@ -396,6 +403,25 @@ def theory_constants(data: Sources, *, l2: float, seed: int = 0) -> Estimate:
         for part in data.rows
     )
     return estimate_constants(replace(data, rows=rows), l2=l2, samples=len(data) + 4, seed=seed)
+
+
+def schedule_of(data: Sources, budget: int, *, seed: int = 0) -> TheorySchedule:
+    """λ(h) as the theory asks for it on these sources, by constants that are never below the truth.
+
+    Parameters
+    ----------
+    data
+        The sources.
+    budget
+        Λ, in SGD steps; an error where it does not pay for the root and one expansion.
+    seed
+        Draws the rows that the constants are estimated from.
+
+    Returns
+    -------
+    TheorySchedule
+    """
+    return theory_schedule(theory_constants(data, l2=_L2, seed=seed).sound, budget=budget)
 
 
 # -- counting ------------------------------------------------------------------------------------------------

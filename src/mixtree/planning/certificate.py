@@ -27,9 +27,9 @@ from math import exp, hypot, isfinite, log, sqrt
 from typing import TYPE_CHECKING, Any, Literal
 
 from mixtree.bounds import default_rho
+from mixtree.data.allocation import Allocation, given
 from mixtree.engine.study import stored_tree
 from mixtree.errors import InputError
-from mixtree.policies.auto import TARGET_PHASES
 from mixtree.theory import near_optimality
 from mixtree.tree import Node, Path
 
@@ -215,7 +215,7 @@ def certificate_of(storage: Storage, record: StudyRecord) -> Certificate | None:
         return None
     objective = record.config.get("objective")
     best = record.best if record.best in tree else None
-    sources = len(next(iter(tree.values())).mixture)
+    sources = len(given(record.config.get("sources", ()))) or len(next(iter(tree.values())).mixture)
     if record.config.get("search", {}).get("search") != "tree":
         return _without_cells(tree, best, sources=sources)
     if objective is not None:
@@ -241,7 +241,8 @@ def _without_cells(tree: Mapping[Path, Node], best: Path | None, *, sources: int
     finite = {path: node for path, node in tree.items() if not node.diverged}
     returned = _returned(tree, finite, best)
     # The target's own rows, which a policy may train on last, are no mixture of the sources.
-    mixtures = len({node.mixture.tobytes() for node in finite.values() if node.phase not in TARGET_PHASES})
+    own = (node for node in finite.values() if not Allocation.of(node.mixture, sources).own)
+    mixtures = len({node.mixture.tobytes() for node in own})
     if not tree:
         return _silent("No certificate: nothing was tried yet.", None)
     if not finite:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mixtree.data.folds import FOLDS, held_rows, put_together
+from mixtree.data.allocation import FOLDS, Allocation
+from mixtree.data.folds import held_rows, put_together
 from mixtree.data.sources import Sources
 from mixtree.errors import InputError, TrainingError
 from mixtree.estimate.matching import Matching
@@ -158,8 +159,9 @@ class Measured(Scripted):
         return float(gaps.mean()), float(error), score, metric.paired_error(y, one, two)
 
     def _trial(self, path: Path, mixture: Mixture, steps: int, rate: float, phase: str = "train") -> Trial:
-        padded = np.concatenate([mixture, np.zeros(max(0, self._width - len(mixture)))])
-        return Trial(path, padded, min(steps, self.left), lr_scale=rate, phase=phase)
+        if len(mixture) < self._width:  # of the sources alone, and the trainer has folds behind them
+            mixture = Allocation(mixture, (0.0,) * (self._width - len(mixture))).mixture
+        return Trial(path, mixture, min(steps, self.left), lr_scale=rate, phase=phase)
 
     def _child(self, path: Path, index: int) -> Path:
         """A path below this one that nothing has used."""
@@ -355,7 +357,7 @@ class Auto(Measured):
 
     def may_return(self, node: Node) -> bool:
         # Trained on validation rows, a node's value says nothing; only the whole script knows if it is good.
-        return node.phase not in TARGET_PHASES
+        return not Allocation.of(node.mixture, self._sources).own
 
     def _longest_trained(self) -> tuple[Node, Mixture]:
         """The adopted model with most steps behind it, none of them on the target's rows, and its mixture.
@@ -409,7 +411,7 @@ class Auto(Measured):
         ]
         # The step size of the stem, or a smaller one than commits had that were undone.
         self._scale = 0.3 * min(undone) if undone else settled_rate(self.tree.lineage(stem.path))
-        return stem, stem.mixture[: self._sources]
+        return stem, Allocation.of(stem.mixture, self._sources).sources
 
     def _ruined(self, node: Node) -> bool:
         """Whether an adopted model, or one before it, was undone, as far as values tell."""
@@ -560,7 +562,11 @@ class Auto(Measured):
     def _within_caps(self, mixture: Mixture) -> tuple[Mixture, float]:
         """The mixture within the caps, and the share of the budget that they allow."""
         caps = self.setting.caps
-        return (mixture, 1.0) if caps is None else capped(mixture, caps[: self._sources], spill=True)
+        return (
+            (mixture, 1.0)
+            if caps is None
+            else capped(mixture, Allocation.of(caps, self._sources).sources, spill=True)
+        )
 
     def _arms(self) -> list[Arm]:
         made = {
@@ -752,7 +758,7 @@ class Auto(Measured):
         """What helped the folds, on all target rows."""
         path = self._child(model.path, 30)
         for steps in pieces:
-            target = np.eye(self._width + 1)[-1]
+            target = Allocation.on_target(self._sources, folds=self.folds).mixture
             (tuned,) = yield from self._settled([(path, target)], steps, "target")
             if tuned.diverged:
                 break
@@ -793,8 +799,7 @@ class Auto(Measured):
         return hull.inside is False
 
     def _fold(self, number: int) -> Mixture:
-        chosen: Mixture = np.eye(self._width)[self._sources + number]
-        return chosen
+        return Allocation.on_fold(self._sources, number).mixture
 
     # -- helpers ------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mixtree.data.allocation import Allocation
 from mixtree.errors import InputError, SearchError, TrainingError
 from mixtree.ledger import Ledger, LedgerSearch
 from mixtree.search import ALL_DIVERGED, SEGMENTS, check_budget, in_segments
@@ -184,7 +185,7 @@ def only(source: int, sources: int, *, budget: int, decay: bool = False, segment
 
 def validation(sources: int, *, budget: int, decay: bool = False, segments: int = SEGMENTS) -> Chain:
     """The target's validation rows alone: all weight on source K+1."""
-    return fixed(np.eye(sources + 1)[sources], budget=budget, decay=decay, segments=segments)
+    return fixed(Allocation.on_target(sources).mixture, budget=budget, decay=decay, segments=segments)
 
 
 def genie(alpha: ArrayLike | None, *, budget: int, decay: bool = False, segments: int = SEGMENTS) -> Chain:
@@ -209,6 +210,6 @@ def importance(
 def fine_tune(sources: int, *, budget: int, segments: int = SEGMENTS) -> Chain:
     """Uniform, then the last tenth of the budget on the target's own rows at step size × 0.3."""
     last = int(budget * TUNE_SHARE)
-    first = np.append(uniform_mixture(sources), 0.0)
-    stages = [Stage(first, budget - last), Stage(np.eye(sources + 1)[sources], last, TUNE_LR, "tune")]
+    first, own = Allocation(uniform_mixture(sources), target=0.0), Allocation.on_target(sources)
+    stages = [Stage(first.mixture, budget - last), Stage(own.mixture, last, TUNE_LR, "tune")]
     return Chain(stages, budget=budget, segments=segments)

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from mixtree.data.folds import FOLDS, with_folds
+from mixtree.data.allocation import FOLDS, Allocation
+from mixtree.data.folds import with_folds
 from mixtree.data.sources import Sources
 from mixtree.errors import InputError
 from mixtree.estimate.covariates import importance_weighted, mmd_mixture
@@ -171,19 +172,18 @@ def _data(setting: Setting, name: str) -> Sources:
     return setting.data
 
 
-def options_of(algorithm: str) -> frozenset[str]:
-    """The options of a fit that not every algorithm knows, and this one does.
+def kinds_of(algorithm: str) -> frozenset[str]:
+    """Which kinds of policies an algorithm is of: ``tree``, and ``box`` of boxes; ``fixed``; ``auto``.
 
-    >>> sorted(options_of("auto"))
-    ['max_passes', 'use_target_rows']
+    >>> sorted(kinds_of("mixmatch-ch+commit")), sorted(kinds_of("uniform+decay")), sorted(kinds_of("pbt"))
+    (['box', 'tree'], ['fixed'], [])
     """
     name, _ = _split(algorithm)
+    if name in MIXMATCH:
+        return frozenset({"tree", "box"} if MIXMATCH[name] == "halve" else {"tree"})
     if algorithm == "auto":
-        return frozenset({"use_target_rows", "max_passes"})
-    if name not in MIXMATCH:
-        return frozenset(() if algorithm in PEERS else {"max_passes"})
-    caps = {"maximum", "max_passes"} if name == "mixmatch-ch" else set[str]()
-    return frozenset({"nu", "rho", "optimism", "returns", "minimum", "stop_early"} | caps)
+        return frozenset({"auto"})
+    return frozenset(() if algorithm in PEERS else {"fixed"})
 
 
 def known_algorithms(names: Sequence[str]) -> list[str]:
@@ -220,7 +220,7 @@ def _maximum(setting: Setting) -> list[float] | None:
     given, caps = setting.maximum, setting.caps
     if caps is None:
         return None if given is None else list(given)
-    most = caps[: len(setting.names)]
+    most = Allocation.of(caps, len(setting.names)).sources
     if most.sum() < 1.0 - 1e-12:
         steps = int(
             round(most.sum() * setting.budget, 6)

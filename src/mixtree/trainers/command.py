@@ -63,6 +63,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mixtree.data.allocation import has_target, named
 from mixtree.data.sources import TARGET
 from mixtree.errors import InputError, TrainingError
 from mixtree.trainer import Evaluation, Job, TrainerBase
@@ -201,9 +202,9 @@ class CommandTrainer(TrainerBase[CommandState]):
                 job.lr_scale,
             )
         names, weights = self.names, job.mixture
-        if len(weights) not in (len(names), len(names) + 1):
+        if has_target(weights, len(names)) is None:
             raise InputError(f"the mixture has {len(weights)} weights but there are {len(names)} sources")
-        mixture = {name: float(each) for name, each in zip((*names, TARGET), weights, strict=False)}
+        mixture = named(names, weights)
         values = run.prepare(job, mixture)
         arguments = [part.format_map(values) for part in template]
         run.execute(arguments, timeout=self.timeout, env={**os.environ, **self.env})

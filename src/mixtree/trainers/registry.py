@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mixtree.data.arrays import refuse_lossy
+from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import Sources, in_order
 from mixtree.data.sparse import as_csr, as_dense, as_table, is_sparse
 from mixtree.errors import InputError, MixtreeError
@@ -37,6 +38,8 @@ class ModelOptions:
     """``balanced``, or a factor per class: a sequence, or a mapping in which the others have 1."""
     init: Mapping[str, Any] | None = None
     """Arrays of a model to start from."""
+    reset_optimizer: bool = False
+    """Whether every node starts with a new optimizer."""
     transformers: Any = None
     """Of a pipeline, fitted before: a trainer without the training rows cannot fit them."""
 
@@ -74,16 +77,26 @@ class Predictor:
         Whose names, classes and kind of features the rows have.
     columns : sequence, optional
         The columns that a data frame of rows must have.
+    scale : LabelScale, optional
+        Of the labels that it was trained on; predictions are in their own units.
     """
 
     def __init__(
-        self, model: Any, trainer: Any, state: Any, like: Sources, columns: Sequence[Any] | None = None
+        self,
+        model: Any,
+        trainer: Any,
+        state: Any,
+        like: Sources,
+        columns: Sequence[Any] | None = None,
+        *,
+        scale: LabelScale | None = None,
     ) -> None:
+        self._scale = scale or LabelScale()
         self._model, self._arrays = model, trainer.save(state)
         self._names, self._classes, self._columns = like.names, like.classes, columns
         x = like.validation.x
         self._sparse, self._shape, self._dtype = is_sparse(x), tuple(x.shape[1:]), x.dtype
-        self._options = ModelOptions(transformers=getattr(trainer, "transformers", None))
+        self._options = ModelOptions(transformers=trainer.transformers)
         self._loaded: tuple[Any, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -123,7 +136,9 @@ class Predictor:
             trainer = make_trainer(self._model, blank, self._options)
             self._loaded = trainer, trainer.load(dict(self._arrays))
         trainer, state = self._loaded
-        return trainer.predict(state, rows)
+        found = trainer.predict(state, rows)
+        # In 64 bits: labels far from 0 have few of 32 to spare for their differences.
+        return found if self._scale == LabelScale() else self._scale.back(np.asarray(found, dtype=np.float64))
 
 
 def make_trainer(model: Any, sources: Sources, options: ModelOptions) -> TrainerBase[Any]:
@@ -160,6 +175,7 @@ def make_trainer(model: Any, sources: Sources, options: ModelOptions) -> Trainer
             batch_size=options.batch_size,
             class_weight=_class_weight(options, sources),
             init=options.init,
+            reset_optimizer=options.reset_optimizer,
         )
     if name in ("lightgbm", "xgboost"):
         return _boosting(name, sources, options, {})
@@ -173,7 +189,11 @@ def make_trainer(model: Any, sources: Sources, options: ModelOptions) -> Trainer
 
         _refuse(options, "scikit-learn models", "init", "lr", "class_weight")
         return PartialFitTrainer(
-            sources, model, batch_size=options.batch_size, transformers=options.transformers
+            sources,
+            model,
+            batch_size=options.batch_size,
+            transformers=options.transformers,
+            reset_optimizer=options.reset_optimizer,
         )
     if library in ("lightgbm", "xgboost"):
         return _boosting(library, sources, options, _changed(model))
@@ -194,6 +214,7 @@ def make_trainer(model: Any, sources: Sources, options: ModelOptions) -> Trainer
         batch_size=options.batch_size,
         class_weight=_class_weight(options, sources),
         init=options.init,
+        reset_optimizer=options.reset_optimizer,
     )
 
 
@@ -215,7 +236,7 @@ def _sklearn_estimator(name: str, classes: int) -> Any:
 def _boosting(
     library: str, sources: Sources, options: ModelOptions, params: dict[str, Any]
 ) -> TrainerBase[Any]:
-    _refuse(options, "boosting models", "init", "class_weight")
+    _refuse(options, "boosting models", "init", "class_weight", "reset_optimizer")
     kind = LightGBMTrainer if library == "lightgbm" else XGBoostTrainer
     # How many trees there are is the study's budget, a step each.
     params = {name: value for name, value in params.items() if value is not None and name not in ROUNDS}
@@ -275,5 +296,5 @@ def _class_weight(options: ModelOptions, sources: Sources) -> Any:
 
 def _refuse(options: ModelOptions, family: str, *names: str) -> None:
     for name in names:
-        if getattr(options, name) is not None:
+        if getattr(options, name) not in (None, False):
             raise InputError(f"{name} does not work with {family}: set it on the model, or leave it out")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import Rows, Sources
 from mixtree.metrics import Metric
 from mixtree.policies.setting import Setting
@@ -51,7 +52,12 @@ class Fitted(Protocol):
         """What the judges are."""
 
     @property
-    def metric(self) -> Metric: ...
+    def metric(self) -> Metric:
+        """It scores labels in their own units."""
+
+    @property
+    def scale(self) -> LabelScale:
+        """What brings labels and predictions back to these units."""
 
     @property
     def batch_size(self) -> int: ...

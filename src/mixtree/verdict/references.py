@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 
+from mixtree.data.allocation import Allocation
 from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import Rows, Sources
 from mixtree.engine.loop import FINISHED
@@ -125,12 +126,16 @@ class Extra:
     prepared: Fitted
     budget: int
     """The steps that the study itself took: a comparison is fair at the same budget only."""
-    scale: LabelScale
     listeners: Sequence[Listener] = ()
     limit: TimeLimit | None = None
     spent: dict[str, int] = field(default_factory=dict)
     slowed: dict[str, float] = field(default_factory=dict)
     """Algorithms that diverged, and × what step size they were then trained."""
+
+    @property
+    def scale(self) -> LabelScale:
+        """What brings labels and predictions back to their own units."""
+        return self.prepared.scale
 
     def left(self, budgets: float = 1.0) -> float | None:
         """Seconds of the time limit; raises if they are too few to train as the study did, so many times."""
@@ -409,7 +414,7 @@ def attribution(extra: Extra, mixture: Mixture, view: View, metric: Metric) -> l
             extra.left(TRUNK_SHARE + ARM_SHARE * models)
         except TimeIsUp as up:
             return [f"no attribution: {up.words}"]
-        arms = _Arms(extra, np.asarray(mixture[: len(names)], dtype=np.float64), view, rate)
+        arms = _Arms(extra, Allocation.of(mixture, len(names)).sources, view, rate)
         arms.train(some)
         if not arms.diverged:
             break

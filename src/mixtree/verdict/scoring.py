@@ -9,13 +9,13 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from mixtree.data.allocation import Allocation
 from mixtree.data.folds import fold_rows
 from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import Rows
 from mixtree.engine.loop import FINISHED
 from mixtree.engine.study import Result
 from mixtree.metrics import LOG_LOSS, SQUARED_LOSS, Metric, absent_classes
-from mixtree.policies.auto import TARGET_PHASES
 from mixtree.policies.registry import chooses
 from mixtree.search import STEP_SIZE
 from mixtree.stats.delong import every_class_in, within
@@ -30,7 +30,7 @@ from mixtree.verdict.sentences import number
 Floats = NDArray[np.float64]
 _Interval = TypeVar("_Interval", bound=ScoreInterval | CrossFit)
 
-FOLD_PHASE = TARGET_PHASES[0]
+_TUNED = "tuned on the target's rows"
 _WIDER = 1.25  # nested: scores were measured to be off by up to 1.23 times what their rows explain
 _GAPS_WIDER = 1.5  # the same of nested comparisons
 _TAUGHT = 0.5  # of what half of the rows taught a model: all of them taught up to so much more
@@ -45,7 +45,6 @@ class Case:
     prepared: Fitted
     result: Result[Any]
     metric: Metric
-    scale: LabelScale
     clean: dict[Path, Node] = field(init=False)
     """Nodes that were trained on the sources alone."""
     clean_predictions: dict[Path, NDArray[Any]] = field(init=False)
@@ -88,6 +87,11 @@ class Case:
                 if not classes or len(np.unique(y[part])) > 1
             ]
         return float(np.mean(gains)) if gains else None
+
+    @property
+    def scale(self) -> LabelScale:
+        """What brings labels and predictions back to their own units."""
+        return self.prepared.scale
 
     @property
     def chosen_from(self) -> dict[Path, Path]:
@@ -151,8 +155,9 @@ class Case:
         rows, count = self.prepared.sources.validation, len(self.prepared.sources)
         ends: dict[int, list[Path]] = {}
         for path, node in self.result.tree.items():
-            if node.phase == FOLD_PHASE and (*path, 0) not in self.result.tree and not node.diverged:
-                ends.setdefault(int(np.argmax(node.mixture[count:])), []).append(path)
+            fold = Allocation.of(node.mixture, count).fold
+            if fold is not None and (*path, 0) not in self.result.tree and not node.diverged:
+                ends.setdefault(fold, []).append(path)
         folds = fold_rows(rows, self.prepared.sources.classes)
         found: dict[Path, Floats] = {}
         for pair in zip(*(sorted(ends.get(fold, []), key=len) for fold in range(len(folds))), strict=False):
@@ -176,9 +181,9 @@ class Case:
         }
         given: dict[Any, NDArray[Any]] = dict(self.clean_predictions)
         for path, each in self.twins.items():
-            given[path], behind[path] = each, FOLD_PHASE
+            given[path], behind[path] = each, _TUNED
         if len(given) > len(self.clean_predictions) and self.lineage:
-            given["not tuned"], behind["not tuned"] = given[self.mixed.path], FOLD_PHASE
+            given["not tuned"], behind["not tuned"] = given[self.mixed.path], _TUNED
         if mine is not None:
             given["tuned"], behind["tuned"] = mine, "alone"
             chosen = cast(Path, "tuned")
@@ -189,8 +194,7 @@ def untouched(tree: Tree, sources: int) -> dict[Path, Node]:
     """The nodes whose models, and those they continue, never drew a row of the target."""
     touched: set[Path] = set()
     for path in sorted(tree, key=len):  # a model that an earlier run left may stand before its parent
-        mixture = tree[path].mixture
-        if path[:-1] in touched or (len(mixture) > sources and np.any(mixture[sources:] > 0)):
+        if path[:-1] in touched or Allocation.of(tree[path].mixture, sources).own > 0.0:
             touched.add(path)
     return {path: node for path, node in tree.items() if path not in touched}
 

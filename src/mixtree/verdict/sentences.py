@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import floor, isfinite, log10
 from typing import Any
 
@@ -147,101 +148,176 @@ def _as_difference(row: Mapping[str, Any], rows: int, higher_is_better: bool) ->
     return Difference(value, low, high, p, rows, "", higher_is_better)
 
 
-def make_verdict(
-    metric: Metric,
-    score: ScoreInterval | CrossFit | None,
-    *,
-    against: Mapping[str, Difference] | None = None,
-    hull: HullTest | None = None,
-    mixture: MixtureUncertainty | None = None,
-    tuned: bool = True,
-    tried: bool = False,
-    by_rows: float | None = None,
-    bounded: bool = False,
-    queries: int = 0,
-    chosen_on: ScoreInterval | None = None,
-    optimism: float | None = None,
-    advice: Sequence[str] = (),
-    notes: Sequence[str] = (),
-    instead: str = "",
-    of: str = "",
-    reference_spent: Mapping[str, int] | None = None,
-    warnings: Sequence[str] = (),
-    baseline_note: str = "",
-    cause: str = "",
-    uncompared: str = "",
-    needed: str = "",
-    next_step: str = "",
-) -> Verdict:
-    """Compose the verdict. ``against`` are uncorrected differences by reference, the first the main one.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Facts:
+    """What a verdict is made of."""
 
-    ``score`` is None or NaN where no model could be scored. ``chosen_on`` is the score on the rows that chose
-    the model and only ever quoted beside an honest one, ``optimism`` its expected size for ``queries`` looks.
-    ``tuned`` says whether the model was trained on the target's own rows, ``by_rows`` by how much that made
-    it better, where it is known; ``tried`` whether it was tried; ``bounded`` whether weights had bounds,
-    which the references have not. ``instead`` says why the returned model cannot be scored, where the figures
-    are of the one before it was trained on the rows that score; ``of`` which models they are of, where those
-    stand for it; ``baseline_note`` what does as well without any model; ``cause`` what makes the model better
-    where its mixture does not; ``uncompared`` why there is nothing to compare with.
-    ``needed`` is the next step where the figures are worth little without it, ``next_step`` one to take if
-    nothing is more urgent.
-    """
-    cross = score if isinstance(score, CrossFit) else None
-    final = score.as_score() if isinstance(score, CrossFit) else score
-    names = tuple(against or {})
-    differences = tuple(zip(names, corrected(list((against or {}).values())), strict=True))
-    gains = [abs(each.value) for _, each in differences if each.outcome == "better"]
-    share = by_rows / gains[0] if gains and by_rows is not None else None
-    gained = bool(gains) and not instead
-    rest = "the way it was trained" if cause and differences[0][1].outcome == "better" else "the mixture"
-    about_hull = hull_words(hull, tuned=tuned, tried=tried, gained=gained, share=share, rest=rest)
-    comparison = _compared(differences, instead=instead, cause=cause, uncompared=uncompared)
-    expectation = _expected(metric, final, cross, optimism, instead=instead, comparison=comparison)
-    if baseline_note:
-        expectation = f"{expectation[:-1]}; {baseline_note}."
-    messages = [
-        *(() if hull is None else (_sentence(about_hull),)),
-        *(() if mixture is None else mixture.notes),
-        *notes,
-        *advice,
-        *((_ONCE,) if any(each.outcome in ("better", "worse") for _, each in differences) else ()),
-        *_score_notes(final, cross, chosen_on, optimism, queries),
-        # What a table cannot show: why there is nothing to compare, and that nothing differs.
-        *(
-            _sentence(against_words(name, each))
-            for name, each in differences[1:]
-            if each.outcome in ("unknown", "the same")
-        ),
-        *(note for _, each in differences for note in each.notes if each.rows >= FEW and isfinite(each.p)),
-    ]
-    urgent = needed or _urgent(metric, final, differences, bounded=bounded, as_good=bool(baseline_note))
-    then = next_step or _usual(final, cross, differences)
-    outside = "" if hull is None or hull.inside is not False else _outside_step(tuned=tuned, tried=tried)
+    metric: Metric
+    score: ScoreInterval | CrossFit | None
+    """None or NaN where no model could be scored."""
+    against: Mapping[str, Difference] = field(default_factory=dict)
+    """Uncorrected differences by reference, the first the main one."""
+    hull: HullTest | None = None
+    mixture: MixtureUncertainty | None = None
+    tuned: bool = True
+    """Whether the model was trained on the target's own rows."""
+    tried: bool = False
+    """Whether that was tried."""
+    by_rows: float | None = None
+    """By how much it made the model better, where it is known."""
+    bounded: bool = False
+    """Whether weights had bounds, which the references have not."""
+    queries: int = 0
+    """Looks at the rows that chose."""
+    chosen_on: ScoreInterval | None = None
+    """The score on the rows that chose the model, only ever quoted beside an honest one."""
+    optimism: float | None = None
+    """Its expected size for so many looks."""
+    advice: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    instead: str = ""
+    """Why the returned model cannot be scored, where the figures are of the one before it was trained on the
+    rows that score."""
+    of: str = ""
+    """Which models the figures are of, where those stand for it."""
+    reference_spent: Mapping[str, int] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+    baseline_note: str = ""
+    """What does as well without any model."""
+    cause: str = ""
+    """What makes the model better where its mixture does not."""
+    uncompared: str = ""
+    """Why there is nothing to compare with."""
+    needed: str = ""
+    """The next step where the figures are worth little without it."""
+    next_step: str = ""
+    """One to take if nothing is more urgent."""
+
+    @property
+    def cross(self) -> CrossFit | None:
+        """The score, if it is cross-fitted."""
+        return self.score if isinstance(self.score, CrossFit) else None
+
+    @property
+    def final(self) -> ScoreInterval | None:
+        """The score with its interval."""
+        return self.score.as_score() if isinstance(self.score, CrossFit) else self.score
+
+    @cached_property
+    def differences(self) -> tuple[tuple[str, Difference], ...]:
+        """Corrected for looking several times."""
+        return tuple(zip(self.against, corrected(list(self.against.values())), strict=True))
+
+    @cached_property
+    def comparison(self) -> str:
+        """The first line."""
+        return _compared(self.differences, instead=self.instead, cause=self.cause, uncompared=self.uncompared)
+
+    @cached_property
+    def expectation(self) -> str:
+        """The second line."""
+        found = _expected(
+            self.metric,
+            self.final,
+            self.cross,
+            self.optimism,
+            instead=self.instead,
+            comparison=self.comparison,
+        )
+        return f"{found[:-1]}; {self.baseline_note}." if self.baseline_note else found
+
+    @cached_property
+    def next_line(self) -> str:
+        """The third line: the most urgent step."""
+        final, differences, hull = self.final, self.differences, self.hull
+        urgent = self.needed or _urgent(
+            self.metric, final, differences, bounded=self.bounded, as_good=bool(self.baseline_note)
+        )
+        outside = ""
+        if hull is not None and hull.inside is False:
+            outside = _outside_step(tuned=self.tuned, tried=self.tried)
+        then = self.next_step or _usual(final, self.cross, differences)
+        return _sentence(urgent or outside or then)
+
+
+def _about_hull(facts: Facts) -> Iterable[str]:
+    if facts.hull is None:
+        return
+    gains = [abs(each.value) for _, each in facts.differences if each.outcome == "better"]
+    share = facts.by_rows / gains[0] if gains and facts.by_rows is not None else None
+    by_way = facts.cause and facts.differences[0][1].outcome == "better"
+    yield _sentence(
+        hull_words(
+            facts.hull,
+            tuned=facts.tuned,
+            tried=facts.tried,
+            gained=bool(gains) and not facts.instead,
+            share=share,
+            rest="the way it was trained" if by_way else "the mixture",
+        )
+    )
+
+
+def _about_seeds(facts: Facts) -> Iterable[str]:
+    return (_ONCE,) if any(each.outcome in ("better", "worse") for _, each in facts.differences) else ()
+
+
+def _about_others(facts: Facts) -> Iterable[str]:
+    """What a table cannot show: why there is nothing to compare, and that nothing differs."""
+    for name, each in facts.differences[1:]:
+        if each.outcome in ("unknown", "the same"):
+            yield _sentence(against_words(name, each))
+
+
+def _about_intervals(facts: Facts) -> Iterable[str]:
+    for _, each in facts.differences:
+        if each.rows >= FEW and isfinite(each.p):
+            yield from each.notes
+
+
+_NOTES: tuple[Callable[[Facts], Iterable[str]], ...] = (
+    _about_hull,
+    lambda facts: () if facts.mixture is None else facts.mixture.notes,
+    lambda facts: facts.notes,
+    lambda facts: facts.advice,
+    _about_seeds,
+    lambda facts: _score_notes(facts.final, facts.cross, facts.chosen_on, facts.optimism, facts.queries),
+    _about_others,
+    _about_intervals,
+)
+"""What a verdict adds to its three lines, in this order."""
+
+
+def make_verdict(metric: Metric, score: ScoreInterval | CrossFit | None, **more: Any) -> Verdict:
+    """Compose the verdict of a score and the other ``Facts``: three lines, figures, and notes."""
+    facts = Facts(metric=metric, score=score, **more)
+    final = facts.final
     # What was said, or a warning of few rows, is not said again.
-    few = f"only {final.rows} rows" if final is not None else comparison
-    warned = any(each.startswith(few) for each in warnings)
-    lines = f"{comparison} {expectation}".lower()
+    few = f"only {final.rows} rows" if final is not None else facts.comparison
+    warned = any(each.startswith(few) for each in facts.warnings)
+    lines = f"{facts.comparison} {facts.expectation}".lower()
     return Verdict(
-        comparison=comparison,
-        expectation=expectation,
-        next_step=_sentence(urgent or outside or then),
+        comparison=facts.comparison,
+        expectation=facts.expectation,
+        next_step=facts.next_line,
         metric=metric.name,
         score=final,
-        differences=differences,
-        hull=hull,
-        mixture={} if mixture is None else dict(mixture.weights),
-        queries=queries,
+        differences=facts.differences,
+        hull=facts.hull,
+        mixture={} if facts.mixture is None else dict(facts.mixture.weights),
+        queries=facts.queries,
         notes=tuple(
             dict.fromkeys(
                 each
-                for each in messages
+                for note in _NOTES
+                for each in note(facts)
                 if each.lower().removesuffix(".") not in lines and not (warned and each.startswith(few))
             )
         ),
-        reference_spent=dict(reference_spent or {}),
-        warnings=tuple(dict.fromkeys(warnings)),
+        reference_spent=dict(facts.reference_spent),
+        warnings=tuple(dict.fromkeys(facts.warnings)),
         higher_is_better=metric.higher_is_better,
-        of=_BEFORE if instead else of,
+        of=_BEFORE if facts.instead else facts.of,
     )
 
 
