@@ -90,6 +90,15 @@ def test_the_weight_of_the_target_is_chosen_by_cross_validation(monkeypatch):
     assert len(weights) == 1 + 5 * (len(rivals.WEIGHTS) - 1) + 1
 
 
+@pytest.mark.parametrize("name", ["lightgbm-weighted", "linear-weighted", "stacked"])
+def test_target_rows_of_one_class_are_no_accident(name):
+    pytest.importorskip("lightgbm")
+    training, own, test, y = frames("binary")
+    ones = (own[0][:20], np.ones(20, dtype=int))
+    found = predict(name, Case.of_frames(training, ones, test, classes=2, metric=AUROC))
+    assert found.shape == (len(y), 2) and np.isfinite(found).all()
+
+
 def test_the_source_column_gives_the_target_a_level_of_its_own():
     case, _ = case_of("number")
     wider = case.with_source()

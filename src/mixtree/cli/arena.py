@@ -31,7 +31,7 @@ def arena(
     only: Annotated[
         str | None, typer.Option(help="Tasks whose names hold this text.", show_default="all")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, max=10, help="Seeds per task.")] = 10,
+    seeds: Annotated[int, typer.Option(min=1, max=10, help="Seeds per task, splits per table.")] = 10,
     workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
     out: Annotated[
         Path, typer.Option(help="Folder for runs and report; what is there is not run again.")

@@ -320,7 +320,7 @@ def weighted(learners: Sequence[Learner], case: Case) -> Floats:
                 guesses = np.concatenate(held)
             else:  # without the target's rows no fold differs from another
                 guesses = fit(weight, case.own, case.own[order])
-            loss = case.metric.signed(case.metric(case.y[case.own[order]], guesses))
+            loss = _loss(case, case.y[case.own[order]], guesses)
             if chosen is None or loss < best:
                 chosen, best = partial(fit, weight), loss
     assert chosen is not None
@@ -374,9 +374,15 @@ def stacked(case: Case) -> Floats:
         guesses = np.concatenate(
             [_fit_linear(case, x[kept], y[kept], one[kept], x[left], strength) for kept, left in parts]
         )
-        scores[strength] = case.metric.signed(case.metric(y[order], guesses))
+        scores[strength] = _loss(case, y[order], guesses)
     best = min(scores, key=lambda strength: scores[strength])
     return _fit_linear(case, x[:count], y, one, x[count:], best)
+
+
+def _loss(case: Case, y: NDArray[Any], guesses: Floats) -> float:
+    """What is minimised: the metric, or the log-loss if the rows are all of one class."""
+    metric = LOG_LOSS if case.classes and len(np.unique(y)) == 1 else case.metric
+    return metric.signed(metric(y, guesses))
 
 
 def _folds(case: Case) -> list[tuple[Index, Index]]:

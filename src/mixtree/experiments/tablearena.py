@@ -71,7 +71,7 @@ def default_predictions(table: RealTable, split: Split, *, seed: int) -> NDArray
     kind = MixtureClassifier if table.classes else MixtureRegressor
     # The metric is the table's; the verdict's references are no part of the fit.
     model = kind(metric=table.metric.name, reference="none", random_state=seed)
-    with quietly(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         given = {"X_val": split.validation_x, "y_val": split.validation_y}
         model.fit(split.x, split.y, source=split.source, **given)
@@ -170,10 +170,11 @@ def play_one(name: str, rows: int, number: int, method: str) -> TableScore:
     cpu, started, note = cpu_seconds(), time.perf_counter(), ""
     score = loss = None
     try:
-        if method == DEFAULT:
-            predictions = default_predictions(table, split, seed=number)
-        else:
-            predictions = predict(method, case)
+        with quietly():
+            if method == DEFAULT:
+                predictions = default_predictions(table, split, seed=number)
+            else:
+                predictions = predict(method, case)
     except (InputError, TrainingError) as error:
         note = str(error)
     cpu, seconds = cpu_seconds() - cpu, time.perf_counter() - started
