@@ -49,7 +49,6 @@ def case_of(kind: str) -> tuple[Case, np.ndarray]:
 @pytest.mark.parametrize("kind", ["binary", "three", "number"])
 @pytest.mark.parametrize("name", QUICK)
 def test_rivals_learn(kind, name):
-    pytest.importorskip("lightgbm")
     case, y = case_of(kind)
     found = predict(name, case)
     assert found.shape == ((len(y),) if kind == "number" else (len(y), case.classes))
@@ -71,7 +70,6 @@ def test_rivals_of_other_libraries_learn(name):
 
 
 def test_the_weight_of_the_target_is_chosen_by_cross_validation(monkeypatch):
-    pytest.importorskip("lightgbm")
     case, y = case_of("number")
     weights = []
 
@@ -92,7 +90,6 @@ def test_the_weight_of_the_target_is_chosen_by_cross_validation(monkeypatch):
 
 @pytest.mark.parametrize("name", ["lightgbm-weighted", "linear-weighted", "stacked"])
 def test_target_rows_of_one_class_are_no_accident(name):
-    pytest.importorskip("lightgbm")
     training, own, test, y = frames("binary")
     ones = (own[0][:20], np.ones(20, dtype=int))
     found = predict(name, Case.of_frames(training, ones, test, classes=2, metric=AUROC))
@@ -124,7 +121,6 @@ def test_encoded_rows_are_the_same_case_as_the_tables():
 
 
 def test_compare_judges_rivals_on_the_same_rows():
-    pytest.importorskip("lightgbm")
     training, own, test, y = frames("binary")
     preprocessor = Preprocessor.fit(training[0])
     x, validation, tested = (preprocessor.transform(part) for part in (training[0], own[0], test))
@@ -150,10 +146,10 @@ def test_compare_judges_rivals_on_the_same_rows():
 
 def test_what_is_not_installed_is_said(monkeypatch, tmp_path):
     monkeypatch.setattr(rivals, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"catboost-source needs .*mixtree\[arena\]"):
+    with pytest.raises(MissingExtraError, match=r"catboost-source needs .*mixtree\[boosting\]"):
         check_rival("catboost-source")
-    with pytest.raises(MissingExtraError, match=r"stacked needs .*mixtree\[boosting\]"):
-        check_rival("stacked")
+    with pytest.raises(MissingExtraError, match=r"gpboost needs .*mixtree\[arena\]"):
+        check_rival("gpboost")
     check_rival("linear-pooled")
     monkeypatch.setenv(rivals.AUTOGLUON, str(tmp_path))
     with pytest.raises(InputError, match="autogluon_env.sh"):

@@ -166,7 +166,7 @@ class Contest:
         """
 
         def trainer(problem: Problem) -> Any:
-            return make_trainer(self.options.model, problem.sources, self.prepared.model)
+            return make_trainer(self.prepared.options.model, problem.sources, self.prepared.model)
 
         predictions: dict[tuple[str, int], Any] = {}
         with class_names(self.labels or None, told=True):

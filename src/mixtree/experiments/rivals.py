@@ -507,8 +507,8 @@ RIVALS: dict[str, Callable[[Case], Floats]] = {
     "autogluon": autogluon,
 }
 """By the ids that every comparison knows."""
-_PACKAGES = {"lightgbm": "boosting", "stacked": "boosting", "catboost": "arena", "gpboost": "arena"}
-"""Extras by the start of an id."""
+_EXTRAS = {"catboost-source": "boosting", "gpboost": "arena"}
+"""Rivals whose library mixtree does not need."""
 
 
 def check_rival(name: str) -> None:
@@ -520,10 +520,8 @@ def check_rival(name: str) -> None:
                 f"and set {AUTOGLUON} to that folder"
             )
         return
-    first = name.partition("-")[0]
-    package = "lightgbm" if first == "stacked" else first
-    if first in _PACKAGES and find_spec(package) is None:
-        raise MissingExtraError(f"the rival {name}", _PACKAGES[first])
+    if name in _EXTRAS and find_spec(name.partition("-")[0]) is None:
+        raise MissingExtraError(f"the rival {name}", _EXTRAS[name])
 
 
 def predict(name: str, case: Case) -> Floats:
