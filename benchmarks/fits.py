@@ -98,6 +98,15 @@ def quoted(problem: Problem, metrics: tuple[Metric, ...], **options: Any) -> dic
     }
 
 
+def portfolio_quoted(problem: Problem, metric: Metric, *, seed: int) -> Quoted:
+    """A portfolio, judged as ``fit`` does it."""
+    own = {"model": "auto", "effort": "quick", "metric": metric.name, "seed": seed}
+    result = fit(problem.sources, reference="none", **own)
+    assert problem.test is not None
+    predictions = np.asarray(result.predict(problem.test.x), dtype=np.float64)
+    return _beside_truth(result.verdict, metric, problem.test.y, predictions)
+
+
 @dataclass(frozen=True, slots=True)
 class Compared:
     """Whether a difference's interval holds the returned model's own, and whether it claims the contrary."""

@@ -67,7 +67,7 @@ def _write_figure(path: Path, summaries: Sequence[Summary], *, metric: str, titl
     figure = blank_figure(figsize=(7.0, 0.8 + 0.32 * len(shown)), layout="constrained")
     axes = figure.add_subplot()
     for place, each in enumerate(reversed(shown)):
-        colour = "tab:orange" if each.algorithm.startswith("mixmatch") else "tab:blue"
+        colour = "tab:orange" if each.algorithm.startswith(("mixmatch", "default")) else "tab:blue"
         sd = each.sd if isfinite(each.sd) else 0.0
         axes.errorbar(each.score, place, xerr=sd, fmt="o", color=colour, capsize=3)
     axes.set_yticks(range(len(shown)), [each.algorithm for each in reversed(shown)])

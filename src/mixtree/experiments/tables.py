@@ -253,7 +253,8 @@ _ANSWERS = ("RACE", "HISPANIC_ORIGIN", "TAKEN_TO_HOSPITAL")
 """Columns of FARS that say whether somebody died: they are filled in for the dead, or the living, alone."""
 
 
-def _fars_state(state: str) -> RealTable:
+def fars_state(state: str) -> RealTable:
+    """Who of the people in a crash died, for one state that is the target; six large ones are the sources."""
     return RealTable(
         f"fars {state}",
         "fars",
@@ -359,9 +360,9 @@ TABLES = (
         200,
         (*_OF_INCOME, "RECID", "s006", "FLPDYR", "h_seq", "a_lineno", "ffpos"),
     ),
-    _fars_state("Texas"),
-    _fars_state("Ohio"),
-    _fars_state("Arizona"),
+    fars_state("Texas"),
+    fars_state("Ohio"),
+    fars_state("Arizona"),
     RealTable(
         "communities",
         "communities",
