@@ -918,7 +918,19 @@ PARTS: dict[str, Callable[[int], Iterator[Cell]]] = {
     "commands": commands,
     "tables": tables,
 }
-FITS = ("tails", "far", "worth", "policies", "nested", "portfolios", "compared", "twins", "time", "commands", "tables")
+FITS = (
+    "tails",
+    "far",
+    "worth",
+    "policies",
+    "nested",
+    "portfolios",
+    "compared",
+    "twins",
+    "time",
+    "commands",
+    "tables",
+)
 """Parts with tables of their own."""
 
 

@@ -1,10 +1,11 @@
 """CPU time and memory of default fits of tables: ``mixtree.fit`` of DataFrames, in its normal effort.
 
-    python benchmarks/portfolio.py [--quick] [--effort EFFORT] [--json]
+    python benchmarks/portfolio.py [--quick] [--effort EFFORT]
+    python benchmarks/run.py portfolio    # writes docs/results/speed.md
 
 The tables are synthetic: three quarters of the columns are numbers, a quarter categories, and some cells are
-gaps; four sources whose levels and slopes differ, and 150 rows of the target. Each fit is a process of its own,
-so that its CPU time (user and system, of all threads) and its peak of memory are its own; importing the
+gaps; four sources whose levels and slopes differ, and 150 rows of the target. Each fit is a process of its
+own, so that its CPU time (user and system, of all threads) and its peak of memory are its own; importing the
 libraries is part of both. The verdict's references are left out, as in the comparison with other tools.
 """
 
@@ -15,12 +16,14 @@ import json
 import resource
 import subprocess
 import sys
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
+
+import mixtree
 
 SEED, TARGET = 1, 150
 MEMORY, TABLES = 1.0, 4.0  # GB, and so many times the table's own size
@@ -35,14 +38,11 @@ class Case:
     task: str
     seconds: float
 
-    @property
-    def name(self) -> str:
-        return f"{self.rows:,} x {self.columns}, {self.task}"
-
 
 SMALL = (Case(5_000, 20, "classification", 15.0), Case(5_000, 20, "regression", 15.0))
 LARGE = (Case(100_000, 30, "classification", 120.0), Case(100_000, 30, "regression", 120.0))
 
+Row = dict[str, Any]
 Table = dict[str, tuple[pd.DataFrame, pd.Series]]
 
 
@@ -73,58 +73,59 @@ def table(rows: int, columns: int, task: str, *, seed: int = SEED) -> tuple[Tabl
     frame = pd.DataFrame(numbers, columns=[f"number{n}" for n in range(numbers.shape[1])])
     for place in range(categories):
         frame[f"category{place}"] = words[codes[:, place]]
-    parts = [(frame[source == k].reset_index(drop=True), y[source == k].reset_index(drop=True)) for k in range(5)]
+    parts = [
+        (frame[source == k].reset_index(drop=True), y[source == k].reset_index(drop=True)) for k in range(5)
+    ]
     return {f"source{k}": parts[k] for k in range(4)}, parts[4], int(frame.memory_usage(deep=True).sum())
 
 
-def fit(case: Case, effort: str) -> dict[str, Any]:
-    """Fits it here; what it took."""
-    import mixtree
-
+def fit(case: Case, effort: str) -> Row:
+    """Fits it here: seconds of CPU, and GB of memory beside what it may take."""
     sources, target, size = table(case.rows, case.columns, case.task)
-    before = _used()
-    started = time.perf_counter()
     classes = 2 if case.task == "classification" else 0
-    result = mixtree.fit(sources, target, classes=classes, effort=effort, reference="none")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    mixtree.fit(sources, target, classes=classes, effort=effort, reference="none")
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    unit = 1 if sys.platform == "darwin" else 1024  # kilobytes on Linux, bytes on macOS
     return {
-        "name": case.name,
-        "cpu": round(_used(), 1),
-        "fit": round(_used() - before, 1),
-        "seconds": round(time.perf_counter() - started, 1),
-        "target": case.seconds,
-        "memory": round(peak * (1 if sys.platform == "darwin" else 1024) / 1e9, 2),
-        "most": round(MEMORY + TABLES * size / 1e9, 2),
-        "verdict": str(result.verdict.score.value) if result.verdict else "",
+        "cpu": used.ru_utime + used.ru_stime,
+        "memory": used.ru_maxrss * unit / 1e9,
+        "most": MEMORY + TABLES * size / 1e9,
     }
 
 
-def _used() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+def measure(cases: Sequence[Case] = (*SMALL, *LARGE), effort: str = "normal") -> list[Row]:
+    """Rows {name, ratio, target, met}: seconds of CPU, and GB of memory, at most."""
+    rows = []
+    for case in cases:
+        given = [str(case.rows), str(case.columns), case.task, str(case.seconds), effort]
+        command = [sys.executable, __file__, "--fit", *given]
+        found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+        what = f"portfolio of {case.rows:,} x {case.columns}, {case.task}, {effort}"
+        for name, ratio, most in (
+            ("s of CPU", found["cpu"], case.seconds),
+            ("GB of memory", found["memory"], found["most"]),
+        ):
+            met = ratio <= most
+            row = {"name": f"{what}: {name}", "ratio": round(ratio, 2), "target": round(most, 2), "met": met}
+            rows.append(row)
+    return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="the small tables alone")
     parser.add_argument("--effort", choices=["quick", "normal", "thorough"], default="normal")
-    parser.add_argument("--json", action="store_true", help="print rows as JSON")
-    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--fit", nargs=5, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
-    cases = SMALL if chosen.quick else (*SMALL, *LARGE)
-    if chosen.one is not None:
-        print(json.dumps(fit((*SMALL, *LARGE)[chosen.one], chosen.effort)))
+    if chosen.fit:
+        rows, columns, task, seconds, effort = chosen.fit
+        print(json.dumps(fit(Case(int(rows), int(columns), task, float(seconds)), effort)))
         return
-    rows = []
-    for place in range(len(cases)):
-        command = [sys.executable, __file__, "--one", str(place), "--effort", chosen.effort]
-        rows.append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout))
-    if chosen.json:
-        print(json.dumps(rows, indent=1))
-        return
-    print("| table | CPU seconds | at most | GB of memory | at most |\n| --- | --- | --- | --- | --- |")
-    for row in rows:
-        print(f"| {row['name']} | {row['cpu']} | {row['target']:g} | {row['memory']} | {row['most']} |")
+    for row in measure(SMALL if chosen.quick else (*SMALL, *LARGE), chosen.effort):
+        verdict = "met" if row["met"] else "MISSED"
+        print(f"{row['name']:<80} {row['ratio']:>7.4g}  target {row['target']:g}  {verdict}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 # The search comes first: its peak memory is the process's own, before anything else has grown it.
-MODULES = ("search", "mlp", "torch_module", "storage", "tables")
+MODULES = ("search", "mlp", "torch_module", "storage", "tables", "portfolio")
 
 
 def load(name: str):

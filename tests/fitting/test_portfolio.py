@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -8,10 +9,23 @@ from typer.testing import CliRunner
 import mixtree
 from mixtree import MixtureClassifier, MixtureRegressor
 from mixtree.cli import app
-from mixtree.errors import InputError, MixtreeError
+from mixtree.data.sources import Sources
+from mixtree.data.typed import Layout
+from mixtree.errors import DataError, InputError, MixtreeError
 from mixtree.fitting.model_folder import load_model
-from mixtree.fitting.portfolio import can_log, deficits, join_weights, near_twins
+from mixtree.fitting.portfolio import (
+    POOLED,
+    Crossed,
+    Fitter,
+    PortfolioTrainer,
+    can_log,
+    deficits,
+    join_weights,
+    near_twins,
+    recipes_for,
+)
 from mixtree.metrics import as_metric
+from mixtree.trainers.families import Constant
 
 
 def part(count, seed, shift=0.0, *, numbers=False):
@@ -46,7 +60,10 @@ def test_frames_are_fitted_by_a_portfolio(fitted):
     assert ((found[:, 1] > 0.5) == test[1]).mean() > 0.7
     assert list(result.spent) == ["lightgbm-source", "lightgbm-pooled", "linear-source", "linear-target"]
     assert result.verdict.differences[-1][0] == "lightgbm-pooled"
-    assert "fits like this one, none of which saw the rows" in result.verdict.expectation
+    words = "models fitted without a row predict it, joined by weights chosen on others"
+    assert f"cross-fitted on 60 rows: {words}; settings and members were chosen on all" in (
+        result.verdict.expectation
+    )
     assert any("members, their weights" in note for note in result.verdict.notes)
     assert sum(result.weights.values()) == pytest.approx(1.0)
 
@@ -202,3 +219,74 @@ def test_a_library_that_is_missing_is_told(monkeypatch):
     y = np.concatenate([y for _, y in sources.values()])
     with pytest.raises(ImportError, match="CatBoost needs optional packages"):
         MixtureClassifier("catboost").fit(x, y, X_val=val[0], y_val=val[1])
+
+
+def test_two_target_rows_are_joined_and_one_is_refused():
+    sources, val, test = tables(numbers=True, target=2)
+    result = mixtree.fit(sources, val, model="auto", effort="quick")
+    assert np.isfinite(result.node.value)  # a single row tells nothing of how sure a gap is
+    assert np.isfinite(result.predict(test[0])).all()
+    with pytest.raises(DataError, match="there is 1: give 2 or more"):
+        mixtree.fit(sources, (val[0][:1], val[1][:1]), model="auto", effort="quick")
+
+
+def test_no_row_of_weight_is_one_clear_sentence():
+    sources, val, _ = tables()
+    weightless = {name: (x, y, np.zeros(len(y))) for name, (x, y) in sources.items()}
+    with pytest.raises(DataError, match="all rows of the sources have weight 0"):
+        mixtree.fit(weightless, val, model="auto", effort="quick")
+
+
+def fitter_of(rows, target, effort="normal"):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows + target, 3)).astype(np.float32)
+    y = x[:, 0] + rng.normal(size=rows + target)
+    sources = Sources.from_dict({"a": (x[:rows], y[:rows])}, (x[rows:], y[rows:]), classes=0)
+    metric = as_metric("rmse", classes=0)
+    return Fitter(sources, Layout.plain(3), metric, seed=0, effort=effort, network=None)
+
+
+def test_few_target_rows_beside_many_of_the_sources_are_cross_fitted():
+    fitter = fitter_of(3_500, 4)
+    dear = replace(POOLED, family="extra-trees", target=1.0)
+    assert fitter.cross_fit(dear).rows_read == 2 * 3_500 + 4  # two folds, each without half of the rows
+
+
+def test_extra_trees_read_some_of_many_rows_and_all_of_the_target(monkeypatch):
+    monkeypatch.setattr("mixtree.fitting.portfolio._MOST_DRAWN", 100)
+    fitter = fitter_of(1_000, 20)
+    seen = []
+    monkeypatch.setattr(
+        "mixtree.fitting.portfolio.fit_family",
+        lambda family, table, y, weight, task: seen.append(weight) or Constant(np.zeros(1)),
+    )
+    fitter.member(replace(POOLED, family="extra-trees", target=1.0), np.arange(20))
+    assert np.count_nonzero(seen[0][:1_000]) == 100
+    assert seen[0][:1_000].sum() == pytest.approx(1_000)
+    assert (seen[0][1_000:] == 1.0).all()
+
+
+def test_thorough_has_more_members_and_more_and_smaller_steps():
+    usual, thorough = fitter_of(200, 40), fitter_of(200, 40, "thorough")
+    names = {each.name for each in recipes_for(thorough, "thorough")[0]}
+    assert names - {each.name for each in recipes_for(usual, "normal")[0]} == {"catboost-target-5"}
+    assert (thorough.tried[-1], thorough.task.work) == (2 * usual.tried[-1], 2)
+    assert thorough.folds.max() > usual.folds.max()
+
+
+def test_the_same_fit_of_catboost_is_the_same_file():
+    fitter = fitter_of(200, 20)
+    recipe = replace(POOLED, family="catboost")
+    files = [fitter.member(recipe, np.arange(0)).fitted.arrays()["model"] for _ in range(2)]
+    assert np.array_equal(*files)
+
+
+def test_a_member_that_predicts_no_numbers_has_no_part():
+    fitter = fitter_of(200, 20)
+    y, member = fitter.sources.validation.y, fitter.pooled("linear")
+    parts = [
+        Crossed(replace(POOLED, name="good"), member, y + 0.1, 0.1, 1),
+        Crossed(replace(POOLED, name="broken"), None, np.full(20, np.inf), np.nan, 1),
+    ]
+    joined = PortfolioTrainer(fitter.sources, fitter, ()).crossed(parts)
+    assert np.allclose(joined, y + 0.1)

@@ -55,12 +55,12 @@ def _crashes(seeds: int, effort: str, out: Path) -> None:
         seeds=seeds, effort=effort, tell=lambda name: console.print(f"… {name}", style="dim")
     )
     console.print(
-        f"\nWho in a fatal crash died? Sources: six states; target: a new one, {STATE}, with {OWN} labelled rows."
+        f"\nWho in a fatal crash died? Sources: six states; target: {STATE}, with {OWN} labelled rows."
     )
     console.print(_scores(summaries, DEFAULT))
     console.print(
-        "AUROC on all other rows of the target, which no method saw; higher is better. The mean of so few splits of "
-        "one table is uncertain: docs/results/ has many.",
+        "AUROC on all other rows of the target, which no method saw; higher is better. The mean of so few "
+        "splits of one table is uncertain: docs/results/ has many.",
         style="dim",
     )
     console.print(f"\nThe verdict of the first {DEFAULT}, which knows none of the scores above:\n{verdict}")

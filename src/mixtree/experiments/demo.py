@@ -1,4 +1,4 @@
-"""The demos: the default fit beside what people use today on a table; every basic algorithm on the flights."""
+"""The demos: the default fit beside what people use today; every basic algorithm on the flights."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from mixtree.data.flights import CARRIERS, flights
 from mixtree.data.sources import Problem
+from mixtree.errors import MissingExtraError
 from mixtree.events import Listener
 from mixtree.experiments.comparison import Rules, Run, Summary, compare, summarise
 from mixtree.experiments.rivals import Case, cpu_seconds, predict
-from mixtree.experiments.tables import Split, fars_state
+from mixtree.experiments.tables import Split, available, fars_state
 from mixtree.fitting.estimators import MixtureClassifier
 from mixtree.metrics import AUROC, as_metric
 from mixtree.trainers.mlp import MlpTrainer
@@ -78,7 +79,7 @@ def _trainer(problem: Problem) -> MlpTrainer:
 
 
 def run_table_demo(
-    *, seeds: int, each: int = EACH, effort: str = "normal", tell: Callable[[str], None] = lambda name: None
+    *, seeds: int, effort: str = "normal", tell: Callable[[str], None] = lambda name: None
 ) -> tuple[list[Run], list[Summary], str]:
     """The default fit, rivals and networks on crashes; the first verdict of the default fit comes last.
 
@@ -86,16 +87,16 @@ def run_table_demo(
     ----------
     seeds
         Splits, each with rows and models of its own.
-    each
-        Rows of every source.
     effort
         Of the default fit.
     tell
         Is told what runs.
     """
     runs, verdicts, table = list[Run](), list[str](), fars_state(STATE)
+    if available(table):
+        raise MissingExtraError("the demo's data", "demo")
     for seed in range(seeds):
-        split = thinned(table.split(OWN, seed), each, seed)
+        split = thinned(table.split(OWN, seed), EACH, seed)
         for name, model in _models(split, seed, effort, verdicts):
             tell(name)
             began, used = time.perf_counter(), cpu_seconds()

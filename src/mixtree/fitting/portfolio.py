@@ -125,7 +125,8 @@ _TREES_TRIED = (30, 60, 100, 150, 200, 300, 400, 500)
 """Of which cross-fitting chooses; a classification needs no more than the first five."""
 _DEAR, _MANY_ROWS = ("catboost", "extra-trees", "mlp"), 3_000
 """Families that are cross-fitted by half as many folds where there are so many rows; and the heavy one."""
-_MOST_DRAWN = 30_000  # rows of the sources that ExtraTrees reads: each of its trees takes all rows apart
+_MOST_DRAWN = 30_000
+"""Rows of the sources that ExtraTrees reads; above, all members are cross-fitted by half as many folds."""
 
 
 class TrainNetwork(Protocol):
@@ -311,15 +312,19 @@ class Fitter:
         if not recipe.own:
             member = self.member(recipe, own[:0])
             return self._crossed(recipe, self.predict(member, own), self._reads(recipe), member)
-        folds = self.folds
-        if (recipe.family in _DEAR or recipe.name == _HEAVY.name) and self.thrifty and self.count > _MANY_ROWS:
-            folds = folds // 2
+        folds = self._folds_of(recipe)
         found, read = np.empty(self.shape), 0
         for fold in range(int(folds.max()) + 1):
             inside, out = own[folds != fold], own[folds == fold]
             found[out] = self.predict(self.member(recipe, inside, fold + 1), out)
             read += self._reads(recipe) + len(inside)
         return self._crossed(recipe, found, read)
+
+    def _folds_of(self, recipe: Recipe) -> NDArray[Any]:
+        """The fold of every row of the target: half as many where a fit takes long."""
+        dear = recipe.family in _DEAR or recipe.name == _HEAVY.name
+        long = self.count > (_MANY_ROWS if dear else _MOST_DRAWN)
+        return self.folds // 2 if self.thrifty and long and self.folds.max() > 1 else self.folds
 
     def _crossed(
         self, recipe: Recipe, predictions: Array, read: int, member: Member | None = None
@@ -340,10 +345,11 @@ class Fitter:
         own, y = np.arange(len(self.sources.validation)), self.sources.validation.y
         self.task = replace(self.task, trees=self.tried[-1])
         stages = np.empty((len(self.tried), *self.shape))
-        table = self.target if recipe.column else self.plain
-        for fold in range(int(self.folds.max()) + 1):
-            out = own[self.folds == fold]
-            member = self.member(recipe, own[self.folds != fold], fold + 1)
+        table, folds = self.target if recipe.column else self.plain, self._folds_of(recipe)
+        count = int(folds.max()) + 1
+        for fold in range(count):
+            out = own[folds == fold]
+            member = self.member(recipe, own[folds != fold], fold + 1)
             rows, fitted = table.take(self.count + out), member.fitted
             for place, trees in enumerate(self.tried):
                 found = fitted.staged(rows, trees) if isinstance(fitted, LightGBM) else fitted.predict(rows)
@@ -353,7 +359,7 @@ class Fitter:
             losses = [np.abs(y - each).mean() for each in stages]
         best = int(np.argmin(losses))
         self.task = replace(self.task, trees=self.tried[best])
-        read = (int(self.folds.max()) + 1) * (self.count + len(own)) - len(own)
+        read = count * (self.count + len(own)) - len(own)
         words = f"LightGBM has {self.tried[best]} trees, of up to {self.tried[-1]}: chosen by cross-fitting"
         return self._crossed(recipe, stages[best], read), words
 

@@ -37,6 +37,7 @@ _SHRUNK = 10.0  # rows of the overall mean that a value's own mean is shrunk by
 _PENALTIES = (0.003, 0.03, 0.3, 3.0)
 _RATE = 0.08  # of LightGBM
 _ROUNDS, _CAT_RATE = 200, 0.12  # of CatBoost
+_OF_THE_FIT = ("train_finish_time", "model_guid")  # else the same fit would not give the same file
 _FOREST = 64  # trees of ExtraTrees
 _ITERATIONS = 12  # of reweighting, after which the median regression has settled
 _NEAR = 1e-3  # standard deviations: residuals below this weigh alike
@@ -223,6 +224,9 @@ class CatBoost(Fitted):
             }
         )
         model.fit(_pool(package, table, y, weight))
+        about = model.get_metadata()
+        for name in _OF_THE_FIT:
+            about[name] = ""
         file = bytes(model._serialize_model())
         return cls(file, task.classes, model)
 

@@ -427,8 +427,8 @@ def _expected(
         )
     if score.role == "joined":
         return _sentence(
-            f"expect {quoted}, cross-fitted on {rows}: models fitted without a row predict it, joined by weights "
-            "chosen on others; settings and members were chosen on all"
+            f"expect {quoted}, cross-fitted on {rows}: models fitted without a row predict it, joined by "
+            "weights chosen on others; settings and members were chosen on all"
         )
     return _sentence(f"expect {quoted}, measured on {rows} that chose nothing")
 
