@@ -290,3 +290,15 @@ def test_a_member_that_predicts_no_numbers_has_no_part():
     ]
     joined = PortfolioTrainer(fitter.sources, fitter, ()).crossed(parts)
     assert np.allclose(joined, y + 0.1)
+
+
+def test_many_classes_are_fitted_without_catboost():
+    rng = np.random.default_rng(0)
+    parts = [(rng.normal(size=(60, 2)).astype(np.float32), np.arange(60) % 12) for _ in range(2)]
+    sources = Sources.from_dict({"a": parts[0]}, parts[1], classes=12)
+    metric = as_metric("log-loss", classes=12)
+    fitter = Fitter(sources, Layout.plain(2), metric, seed=0, effort="normal", network=None)
+    recipes, words = recipes_for(fitter, "normal")
+    assert "catboost" not in {each.family for each in recipes}
+    assert "it takes long with more than 10 classes" in words[0]
+    assert {each.family for each in recipes_for(fitter, "normal", ("catboost",))[0]} == {"catboost"}

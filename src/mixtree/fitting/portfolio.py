@@ -125,6 +125,8 @@ _TREES_TRIED = (30, 60, 100, 150, 200, 300, 400, 500)
 """Of which cross-fitting chooses; a classification needs no more than the first five."""
 _DEAR, _MANY_ROWS = ("catboost", "extra-trees", "mlp"), 3_000
 """Families that are cross-fitted by half as many folds where there are so many rows; and the heavy one."""
+_MOST_CATBOOST = 10
+"""Classes: its statistics of categories are of every class, and take minutes for sixty on a small table."""
 _MOST_DRAWN = 30_000
 """Rows of the sources that ExtraTrees reads; above, all members are cross-fitted by half as many folds."""
 
@@ -790,4 +792,7 @@ def recipes_for(
     if not has_catboost() and any(each.family == "catboost" for each in recipes):
         recipes = tuple(each for each in recipes if each.family != "catboost")
         words.append("no CatBoost among the members: it is not installed (pip install 'mixtree[boosting]')")
+    elif fitter.sources.classes > _MOST_CATBOOST and families is None:
+        recipes = tuple(each for each in recipes if each.family != "catboost")
+        words.append(f"no CatBoost among the members: it takes long with more than {_MOST_CATBOOST} classes")
     return recipes, tuple(words)

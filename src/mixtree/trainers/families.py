@@ -6,6 +6,7 @@ categories, the others the encoded features. None of them can be changed once it
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -531,9 +532,12 @@ def fit_family(family: type[Fitted], table: Table, y: NDArray[Any], weight: Arra
     kinds = np.unique(y)
     if len(kinds) == 1:
         return Constant.fit(table, y, weight, task)
-    if not task.classes or len(kinds) == task.classes:
-        return family.fit(table, y, weight, task)
-    inner = family.fit(table, np.searchsorted(kinds, y), weight, replace(task, classes=len(kinds)))
+    with warnings.catch_warnings():
+        # scikit-learn asks whether so many classes of so few rows are numbers; the user has said what they are.
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+        if not task.classes or len(kinds) == task.classes:
+            return family.fit(table, y, weight, task)
+        inner = family.fit(table, np.searchsorted(kinds, y), weight, replace(task, classes=len(kinds)))
     return Partial(inner, kinds.astype(np.int64), task.classes)
 
 

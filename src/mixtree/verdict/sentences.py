@@ -461,7 +461,8 @@ def _urgent(
     if is_share(metric) and score.high - score.low > _WIDE:
         return f"label more rows of the target: these {score.rows:,} say next to nothing"
     if as_good or (is_area(metric) and score.low <= 0.5):
-        return "look for columns that say more about the label, for closer sources, or raise the budget"
+        more = "the effort (--effort)" if score.role == "joined" else "the budget"
+        return f"look for columns that say more about the label, for closer sources, or raise {more}"
     return f"find out why {unknown[0]} could not be compared before relying on the mixture" if unknown else ""
 
 
