@@ -80,6 +80,13 @@ def test_the_readme_s_study(tmp_path, monkeypatch):
     exec(compile(block.replace(", workers=2", ""), "README.md", "exec"), {"__name__": "page"})
 
 
+def test_the_search_page_runs(capsys):
+    (block,) = blocks("docs/search.md")
+    names: dict[str, object] = {}
+    exec(compile(block, "docs/search.md", "exec"), names)
+    assert "WhatIf" in capsys.readouterr().out
+
+
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 

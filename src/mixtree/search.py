@@ -58,6 +58,7 @@ def in_segments(trial: Trial, segments: int = SEGMENTS, *, stream: Path | None =
             trial.lr_scale,
             trial.phase,
             Segment(stream, before, trial.steps),
+            None if number else trial.merged,
         )
         for number, (before, after) in enumerate(pairwise(edges))
     ]

@@ -150,6 +150,8 @@ class TrainerBase(ABC, Generic[State]):
     """The rows it trains on, a ``Sources``; None where it reads them itself."""
     names: Sequence[str] = ()
     """The sources' names, where it has no ``sources``."""
+    refits: bool = False
+    """What it saves is what a model is fitted again from: without the training rows nothing can be loaded."""
     group: int | None = None
     """Jobs are trained this many at a time, and a job's numbers may depend on the jobs of its group; a study
     cuts a round into the same groups whatever the number of workers. None: no job depends on another."""
@@ -207,6 +209,7 @@ class _WithDefaults(TrainerBase[State]):
         for name in (
             "sources",
             "names",
+            "refits",
             "lr",
             "predict",
             "merge",

@@ -541,3 +541,41 @@ def test_a_raised_budget_goes_on_from_the_winner_of_the_race_at_its_step_size(in
 def test_a_raised_budget_keeps_a_commit_whose_decay_exploded(inside):
     rows = [*TRUNK, ((0, 0, 10), "commit", 300, 1.0, 0.4), ((0, 0, 10, 11), "decay", 100, 0.1, np.inf)]
     assert adopted(inside, rows).path[:-1] == (0, 0, 10)
+
+
+def with_tree(problem, budget=900):
+    return setting(problem, budget=budget, auto=AutoOptions(tree_share=0.2, tree_looks=15))
+
+
+def test_a_tree_over_merged_models_joins_the_race(inside):
+    own = with_tree(inside)
+    search = make_search("auto", own)
+    result = run(search, MlpTrainer(training_sources("auto", own), hidden=()), seed=0)
+    looks = [node for node in result.tree.values() if node.look]
+    assert 15 <= len(looks) <= 21 and result.spent["branch"] == 180
+    assert "tree: 15 mixtures looked at" in search.notes
+    assert sum(result.spent.values()) <= 900
+    races = [node for node in result.tree.values() if node.phase == "race" and node.merged is not None]
+    assert len(races) >= 2  # every arm goes on from its merged model
+    assert not result.node.look
+    check_search(lambda: make_search("auto", with_tree(inside)), budget=900)
+
+
+def test_a_study_with_a_tree_resumes_and_its_budget_can_be_raised(inside, tmp_path):
+    def again(budget, **options):
+        own = with_tree(inside, budget)
+        trainer = MlpTrainer(training_sources("auto", own), hidden=())
+        return run(make_search("auto", own), trainer, seed=0, storage=tmp_path / "s.db", **options)
+
+    first = again(900)
+    same = again(900, resume=True)
+    assert [node.value for node in same.tree.values()] == [node.value for node in first.tree.values()]
+    more = again(1100, resume=True)
+    assert sum(more.spent.values()) <= 1100 and not more.node.look
+    assert more.trained_steps > first.trained_steps
+
+
+def test_short_branches_make_no_tree(inside):
+    own = with_tree(inside, budget=300)
+    result = run(make_search("auto", own), MlpTrainer(training_sources("auto", own), hidden=()), seed=0)
+    assert "branch" not in result.spent

@@ -133,7 +133,7 @@ def test_constraints_reach_the_search() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "options", "message"),
     [
-        ("mixmatch", {}, "unknown algorithm 'mixmatch'; the algorithms are auto, mixmatch-ch"),
+        ("mixmatch", {}, "unknown algorithm 'mixmatch'; the algorithms are auto, mixmatch\\+, mixmatch-ch"),
         ("mixmatch-bisect+decay", {}, "unknown algorithm"),
         ("uniform+commit", {}, "unknown algorithm"),
         ("", {}, "unknown algorithm"),

@@ -61,7 +61,7 @@ FLAGS = (
     Flag(
         "algorithms",
         str,
-        "Ids, separated by commas.",
+        "Ids, separated by commas; those of rivals (lightgbm-weighted, linear-pooled …) too.",
         "auto, mixmatch-bisect+commit, uniform+decay …",
         metavar="A,B,C",
     ),
@@ -122,7 +122,7 @@ def compare(tables: list[Path], values: Values) -> None:
         else:
             typer.echo(said(f"would run in each of {repeats} repeats: {', '.join(algorithms)}"))
         return
-    progress = ComparisonProgress(len(algorithms) * len(contest.problems) * chosen.budget)
+    progress = ComparisonProgress(contest.steps)
     with progress, _place(values) as storage:
         runs, against = contest.run(
             workers=who_works(values.get("workers", 1)),
@@ -215,14 +215,15 @@ def _print(console: Any, summaries: list[Any], metric: str, rows: str) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("algorithm")
     table.add_column(f"{metric} ± sd", justify="right")
+    table.add_column("CPU (s)", justify="right")
     table.add_column("mixture (mean)")
     for each in summaries:
-        mixture = mixture_words(each.mixture, digits=2, least=0.005)
+        mixture = mixture_words(each.mixture, digits=2, least=0.005) if each.mixture else ""
         score = " ± ".join(
             figures(value, beside=(each.score,))[0] if isfinite(value) else "–"
             for value in (each.score, each.sd)
         )
-        table.add_row(escape(each.algorithm), score, escape(mixture))
+        table.add_row(escape(each.algorithm), score, f"{each.cpu:.1f}", escape(mixture or "–"))
     console.print(table)
     words = (
         f"{metric} on {rows}; mean ± sd over repeats. Every algorithm draws rows of its own: its models are "

@@ -22,7 +22,7 @@ from mixtree.cli.options import (
     whole,
     with_config,
 )
-from mixtree.cli.place import certificate, find_place, stored_at, watch
+from mixtree.cli.place import certificate, find_place, is_portfolio, stored_at, watch
 from mixtree.cli.reports import dry_run, print_plan, print_result
 from mixtree.cli.studies import Json, Name, Where, fit_recipe, open_existing, pick
 from mixtree.errors import InputError
@@ -90,9 +90,14 @@ def resume(
         )
     # What was chosen from the data then is kept, counted in steps: a raised budget must not change the steps
     # per node, and the study knows its budget better than the command that began it.
-    values = {**recipe["values"], **recipe["chosen"], "study": record.name, "json": as_json}
+    portfolio = is_portfolio(record)
+    if portfolio and budget not in (None, record.budget):
+        raise InputError("a portfolio has no budget to raise: fit again with a greater --effort")
+    chosen = {"holdout": recipe["chosen"].get("holdout")} if portfolio else recipe["chosen"]
+    values = {**recipe["values"], **chosen, "study": record.name, "json": as_json}
     values |= {"storage": where, "out": out or _folder(Path(url), where, Path(values["out"]), record.name)}
-    values["budget"] = budget or record.budget
+    if not portfolio:
+        values["budget"] = budget or record.budget
     if "holdout" not in recipe["chosen"]:  # from before rows were held out
         values.setdefault("holdout", 0.0)
     if workers is not None:

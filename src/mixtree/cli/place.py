@@ -15,7 +15,7 @@ from mixtree.errors import InputError, StorageError
 from mixtree.places import without_secrets
 
 if TYPE_CHECKING:
-    from mixtree.storage.base import Storage
+    from mixtree.storage.base import Storage, StudyRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +172,17 @@ def _storage(values: Values, out: Path) -> str:
     return storage
 
 
+def is_portfolio(record: StudyRecord) -> bool:
+    """Whether a study's steps are members of a portfolio."""
+    return bool(record.config.get("search", {}).get("type") == "PortfolioSearch")
+
+
 def certificate(storage: Storage, study: str) -> str | None:
     """How much better an untried mixture could be, in words; only a tree search knows."""
     from mixtree.planning.certificate import certificate_of
 
-    found = certificate_of(storage, storage.load(study))
+    record = storage.load(study)
+    found = None if is_portfolio(record) else certificate_of(storage, record)
     return None if found is None else found.sentence
 
 

@@ -140,6 +140,7 @@ def _from_tables(tables: list[Path], values: Values) -> _Question:
     if not 0 <= commit < 1:
         raise InputError(f"the commit share must be at least 0 and below 1; got {commit}")
     options = fit_options({name: value for name, value in values.items() if name in (*_SHARED, "metric")})
+    options = replace(options, model=options.model or "mlp")  # what takes steps
     data = load_tables(table_spec(tables, values), seed=options.seed)
     errors, sources = Terminal(stderr=True), data.problem_sources
     print_warnings(errors, data.warnings)

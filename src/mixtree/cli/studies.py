@@ -159,6 +159,7 @@ def show(
     """Show what a study found, where its steps went, and what happened on the way."""
     from rich.markup import escape
 
+    from mixtree.cli.place import is_portfolio
     from mixtree.cli.reports import (
         four_digits,
         mixture_words,
@@ -178,7 +179,7 @@ def show(
         about["events"] = [[each.at, each.kind, each.message] for each in happened]
         about["verdict"] = storage.verdict(record.name)
         about["models"] = storage.models(record)
-        sure = certificate_of(storage, record)
+        sure = None if is_portfolio(record) else certificate_of(storage, record)
     about["certificate"] = None if sure is None else sure.as_dict()
     about["data"], about["at_odds"] = record.data, _at_odds(url, record)
     about["decided"] = list(record.notes)
@@ -215,9 +216,12 @@ def show(
     if verdict is not None:
         print_comparisons(console, verdict)
         print_warnings(console, verdict["warnings"])
-        if verbose:
+        if verbose or is_portfolio(record):
             print_notes(console, verdict)
-    _print_tree(console, record, tree) if as_tree else _print_nodes(console, record, tree)
+    if as_tree:
+        _print_tree(console, record, tree)
+    elif not is_portfolio(record):
+        _print_nodes(console, record, tree)
     if verdict is None and record.status == "finished" and record.recipe is not None:
         words = (
             "its search has finished, its verdict and its model are not written yet: mixtree resume does it"

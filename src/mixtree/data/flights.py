@@ -61,13 +61,14 @@ def flights(
     seed: int = 0,
     validation: int | None = None,
     test: int | None = None,
+    mixture: tuple[float, ...] = KNOWN_MIXTURE,
 ) -> Problem:
     """The flights problem: four carriers as sources, label 1 for an arrival more than 15 minutes late.
 
     ``target="new"``: carrier F9. ``validation`` (30 % of it unless told) and ``test`` rows (all others) are
     drawn from it; the sources keep all their rows.
-    ``target="known"``: the mixture 0.10/0.20/0.65/0.05 of UA, B6, EV, DL. ``validation`` (300) and ``test``
-    (10,000) rows are drawn in these proportions from the four carriers and taken out of the sources;
+    ``target="known"``: the ``mixture`` of UA, B6, EV, DL, 0.10/0.20/0.65/0.05. ``validation`` (300) and
+    ``test`` (10,000) rows are drawn in these proportions from the four carriers and taken out of the sources;
     the problem knows its ``alpha``.
     """
     if target not in ("new", "known"):
@@ -77,10 +78,10 @@ def flights(
     if seed < 0:
         raise InputError(f"flights: the seed must not be negative; got {seed}")
     table = _table()
-    split = _split(table.carrier, target, seed=seed, validation=validation, test=test)
+    split = _split(table.carrier, target, seed=seed, validation=validation, test=test, mixture=mixture)
     x = _scaled(table, np.concatenate(split.sources))
     parts = [Rows(x[index], table.y[index]) for index in (*split.sources, split.validation, split.test)]
-    alpha = as_mixture(KNOWN_MIXTURE) if target == "known" else None
+    alpha = as_mixture(mixture) if target == "known" else None
     sources = Sources(CARRIERS, tuple(parts[: len(CARRIERS)]), parts[-2], 2)
     return Problem(f"flights-{target}", sources, parts[-1], alpha)
 
@@ -111,7 +112,13 @@ class _Split:
 
 
 def _split(
-    carrier: NDArray[np.str_], target: str, *, seed: int, validation: int | None, test: int | None
+    carrier: NDArray[np.str_],
+    target: str,
+    *,
+    seed: int,
+    validation: int | None,
+    test: int | None,
+    mixture: tuple[float, ...],
 ) -> _Split:
     # Validation rows are the first of a carrier's shuffled rows, test rows the last: neither moves the other.
     *streams, last = (np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(6))
@@ -123,11 +130,11 @@ def _split(
         available = len(orders[-1])
         first = math.floor(0.3 * available) if validation is None else validation
         second = available - first if test is None else test
-        weights = (0.0, 0.0, 0.0, 0.0, 1.0)
+        weights: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0, 1.0)
     else:
         first = 300 if validation is None else validation
         second = 10_000 if test is None else test
-        weights = (*KNOWN_MIXTURE, 0.0)
+        weights = (*mixture, 0.0)
     if first < 1 or second < 1:
         raise InputError(f"flights: needs at least one validation and one test row; got {first} and {second}")
     taken = list(zip(orders, _shares(weights, first), _shares(weights, second), strict=True))
@@ -170,7 +177,7 @@ def _table() -> _Table:
     """The joined table, read once per process."""
     import polars as pl
 
-    frame = _read()
+    frame = flights_frame()
     numbers, flags = _features()
     x = np.hstack([frame.select(part).cast(pl.Float32).to_numpy() for part in (numbers, flags)])
     y = (frame["arr_delay"] > LATE_MINUTES).to_numpy().astype(np.int64)
@@ -181,7 +188,7 @@ def _table() -> _Table:
     return _Table(names, np.arange(len(names)) < len(numbers), x, y, carrier)
 
 
-def _read() -> pl.DataFrame:
+def flights_frame() -> pl.DataFrame:
     """Flights of the five carriers that arrived, each beside the weather of its scheduled hour."""
     import polars as pl
 

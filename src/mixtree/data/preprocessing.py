@@ -8,6 +8,7 @@ gives the features that scikit-learn's transformers give; loading those took a t
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, fields
@@ -35,6 +36,7 @@ from mixtree.data.files import write_file
 from mixtree.data.frames import as_frame
 from mixtree.data.plain import UTF8_TEXT, read
 from mixtree.data.readers import names, pick
+from mixtree.data.typed import Layout
 from mixtree.errors import DataError, InputError
 
 FILE = "preprocessing.json"
@@ -208,6 +210,20 @@ class Preprocessor:
     @cached_property
     def _kept(self) -> tuple[Column, ...]:
         return tuple(column for column in self.columns if column.kind != "dropped")
+
+    @property
+    def layout(self) -> Layout:
+        """Where each column is among the features."""
+        numbers, flagged = _numbers(self._kept), {name: place for place, name in enumerate(self._flags)}
+        flags = [
+            len(numbers) + flagged[column.name] if column.name in flagged else -1
+            for column in self._kept
+            for _ in column.numbers
+        ]
+        coded = [column for column in self._kept if column.kind == "categorical"]
+        ends = np.cumsum([len(numbers) + len(flagged), *(len(column.indicators) for column in coded)])
+        blocks = tuple((int(first), int(after)) for first, after in itertools.pairwise(ends))
+        return Layout((*numbers, *(column.name for column in coded)), tuple(flags), blocks)
 
     @cached_property
     def _flags(self) -> tuple[str, ...]:

@@ -47,8 +47,10 @@ class Reporter:
         if node.value < self.best and loop.search.may_return(node):
             self.best = node.value
         self.emit(NodeEvaluated(self._study, node, loop.spent, self.best, replayed))
-        # A trial of step sizes is there to find out which of them diverge: no news for the user.
-        if node.diverged and not replayed and node.path not in loop.failed and node.phase != STEP_SIZE:
+        # A trial of step sizes is there to find out which of them diverge: no news for the user. A look took
+        # no steps.
+        expected = node.phase == STEP_SIZE or node.look
+        if node.diverged and not replayed and node.path not in loop.failed and not expected:
             lr = loop.trainer.lr
             size = f"{lr:g}" if isinstance(lr, int | float) else "in use"
             message = (

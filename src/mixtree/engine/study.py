@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from numbers import Real
@@ -12,17 +12,18 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from mixtree.data.allocation import Allocation, given, named
 from mixtree.data.fingerprint import data_fingerprint, differences, model_key, rows_fingerprint, settings
-from mixtree.data.sources import Sources
+from mixtree.data.sources import TARGET, Sources
 from mixtree.engine.checks import Checked, source_names
 from mixtree.engine.executors import who_works
 from mixtree.engine.loop import Limits, Loop, Objective
 from mixtree.engine.recompute import model
 from mixtree.engine.reporting import Reporter
 from mixtree.errors import CheckpointError, InputError, MixtreeError, StorageError, StudyInterrupted
+from mixtree.estimate.merged import WhatIf, what_if
 from mixtree.events import Listener, StudyStarted
 from mixtree.search import Search, as_search
 from mixtree.simplex import Mixture
@@ -111,6 +112,21 @@ class Result(Generic[State]):
         if self.model is None:
             raise InputError("this result has no model to predict with: use trainer.predict(result.state, x)")
         return np.asarray(self.model.predict(x))
+
+    def what_if(self, mixture: ArrayLike | Mapping[str, float]) -> WhatIf:
+        """The merged loss of any mixture of the sources, with its 95 % interval.
+
+        Parameters
+        ----------
+        mixture
+            Weights in the order of the sources, or by their names; those left out are 0.
+        """
+        names = [name for name in self.weights if name != TARGET]
+        if isinstance(mixture, Mapping):
+            if unknown := set(mixture) - set(names):
+                raise InputError(f"there is no source {sorted(unknown)[0]!r}; they are {', '.join(names)}")
+            mixture = [float(mixture.get(name, 0.0)) for name in names]
+        return what_if(self.tree.values(), mixture, sources=len(names))
 
     @property
     def unspent(self) -> int:

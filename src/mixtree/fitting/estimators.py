@@ -30,10 +30,11 @@ from mixtree.data.sparse import is_sparse
 from mixtree.engine.loop import FINISHED
 from mixtree.engine.study import run, seconds_left
 from mixtree.errors import DataError, InputError
+from mixtree.fitting.explain import Importance, importances
 from mixtree.fitting.options import OPTIONS, make_options
 from mixtree.fitting.pipeline import predicted, run_prepared
 from mixtree.fitting.prepare import Prepared, prepare
-from mixtree.metrics import class_names
+from mixtree.metrics import as_metric, class_names
 from mixtree.policies.registry import make_search, training_sources
 from mixtree.trainers.registry import make_trainer
 from mixtree.tree import Tree
@@ -57,7 +58,7 @@ _OWN: dict[str, Any] = {
 def _signature() -> Signature:
     """The parameters of the estimators: the options of a fit, and some of their own."""
     where, only = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
-    first = [Parameter("self", where), Parameter("estimator", where, default="mlp")]
+    first = [Parameter("self", where), Parameter("estimator", where, default=None)]
     # scikit-learn wants defaults that nobody can change.
     options = {
         name: None if each.default == {} else each.default
@@ -83,7 +84,7 @@ ONLY = "all"
 class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
     """What the classifier and the regressor share."""
 
-    def __init__(self, estimator: Any = "mlp", **options: Any) -> None:
+    def __init__(self, estimator: Any = None, **options: Any) -> None:
         given = _SIGNATURE.bind(self, estimator, **options)
         given.apply_defaults()
         for name, value in given.arguments.items():
@@ -153,7 +154,8 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         given |= {"model": self.estimator, "seed": seed, "class_weight": self._class_weights()}
         options = make_options(**given)
         sources, _, doubts = independent(sources, None)
-        prepared = prepare(sources, options, labels=self._class_names(), doubts=doubts)
+        layout = self._scaler.layout if isinstance(self._scaler, Preprocessor) else None
+        prepared = prepare(sources, options, labels=self._class_names(), doubts=doubts, layout=layout)
         baselines: Any = self.baselines
         if isinstance(baselines, str):
             raise InputError(f"baselines is a tuple of names; got the text {baselines!r}")
@@ -205,6 +207,36 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             return float("nan")
         predictions = trainer.predict(result.state, sources.validation.x)
         return float(prepared.chosen.metric(sources.validation.y, predictions))
+
+    def explain_(self, X: Any, y: Any, *, metric: Any = None, repeats: int = 5) -> list[Importance]:
+        """How much worse the score gets when a column is shuffled, the most important column first.
+
+        Parameters
+        ----------
+        X, y
+            Labelled rows of the target; best ones that trained nothing.
+        metric
+            What scores; the fit's own unless told.
+        repeats
+            Times that each column is shuffled.
+        """
+        check_is_fitted(self)
+        frame = as_frame(X)
+        wanted = as_metric(metric or self.metric_, classes=self._class_count())
+
+        def predict(rows: Any) -> NDArray[Any]:
+            return self._scores(rows if self._is_table else rows.to_numpy())
+
+        labels = self._encode(_one_column(y))
+        return importances(
+            predict,
+            frame,
+            labels,
+            columns=frame.columns,
+            metric=wanted,
+            repeats=repeats,
+            seed=self._seed(),
+        )
 
     # -- data ---------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from mixtree.data.preprocessing import FILE, Preprocessor
 from mixtree.data.sources import TARGET, Sources
 from mixtree.errors import InputError, MissingExtraError, StorageError
 from mixtree.places import in_markdown, said
-from mixtree.trainers.registry import ModelOptions, make_trainer
+from mixtree.trainers.registry import ModelOptions, make_reader
 from mixtree.verdict.sentences import difference_heading, table_row, three_lines
 
 FORMAT = 1
@@ -177,7 +177,7 @@ def load_model(folder: str | FilePath) -> SavedModel:
             sparse=preprocessor.sparse,
         )
         options = ModelOptions(lr=model["lr"], batch_size=model["batch_size"])
-        trainer = make_trainer(model["name"], sources, options)
+        trainer = make_reader(model["name"], sources, options)
         state = trainer.load(arrays)
     except MissingExtraError:
         raise
@@ -294,7 +294,6 @@ def model_card(about: Mapping[str, Any]) -> str:
     weights = "\n".join(
         f"| {in_markdown(name)} | {weight:.3f} |" for name, weight in about["mixture"].items()
     )
-    spent = ", ".join(f"{phase} {steps}" for phase, steps in about["spent"].items())
     task = "regression" if about["classes"] is None else "classification"
     lines = [
         f"# {in_markdown(about['label'])}: a model for a target unlike its sources",
@@ -311,6 +310,7 @@ def model_card(about: Mapping[str, Any]) -> str:
         "",
         *(f"- {in_markdown(note)}" for note in about.get("decided", ())),
         "",
+        *_members(about),
         "## How good it is",
         *(_verdict_lines(about) if about["verdict"] else _scores(about)),
     ]
@@ -319,7 +319,7 @@ def model_card(about: Mapping[str, Any]) -> str:
     lines += [
         "",
         "## How it was made",
-        f"- Budget {about['budget']} steps of {about['model']['batch_size']} rows; spent: {spent}.",
+        *([] if about.get("members") else [_budget_line(about)]),
         *_epoch_line(about),
         f"- Training rows per source: {_counts(about['rows']['sources'])}.",
         f"- Seed {about['seed']}; data fingerprint `{about['data']}`.",
@@ -331,6 +331,23 @@ def model_card(about: Mapping[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _members(about: Mapping[str, Any]) -> list[str]:
+    """The members of a portfolio."""
+    if not about.get("members"):
+        return []
+    rows = (
+        f"| {each['name']} | {each['weight']:.2f} | {_number(each['score'])} | {each['rows_read']:,} |"
+        for each in about["members"]
+    )
+    heading = f"| member | weight | {in_markdown(about['metric'])}, cross-fitted | rows read |"
+    return ["## Its members", heading, "| --- " * 4 + "|", *rows, ""]
+
+
+def _budget_line(about: Mapping[str, Any]) -> str:
+    spent = ", ".join(f"{phase} {steps}" for phase, steps in about["spent"].items())
+    return f"- Budget {about['budget']} steps of {about['model']['batch_size']} rows; spent: {spent}."
 
 
 def _scores(about: Mapping[str, Any]) -> list[str]:

@@ -105,7 +105,18 @@ class FitOptions:
     """What a user can choose; None is chosen from the data by ``choose``."""
 
     model: Any = _option(
-        "mlp", object, "mlp, linear, lightgbm, xgboost or sklearn:NAME.", "mlp", metavar="MODEL"
+        None,
+        object,
+        "auto (several families, joined), mlp, linear, lightgbm, xgboost or sklearn:NAME.",
+        "auto for tables; mlp for arrays, or where something is asked that auto does not know",
+        metavar="MODEL",
+    )
+    effort: Literal["quick", "normal", "thorough"] = _option(
+        "normal",
+        str,
+        "Of model auto: quick, normal or thorough.",
+        "normal",
+        choices=("quick", "normal", "thorough"),
     )
     policy: Any = _option(
         None, object, "The algorithm.", "auto; a tree search if one of its options is given", metavar="P"
@@ -297,6 +308,9 @@ class FitOptions:
 
 OPTIONS = {each.name: replace(each.metadata["option"], name=each.name) for each in fields(FitOptions)}
 """All options of a fit, by name."""
+
+PORTFOLIO = ("model", "effort", "metric", "seed", "holdout", "reference")
+"""Options that model auto knows."""
 
 RUNNING = {
     each.name: each

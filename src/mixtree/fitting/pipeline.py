@@ -15,11 +15,15 @@ from mixtree.data.leakage import independent
 from mixtree.data.sources import Rows, Sources, columns_of
 from mixtree.engine.study import Result, load_study, opened, run, seconds_left
 from mixtree.events import Listener
+from mixtree.fitting.frames import FramePredictor, are_frames, encoded
 from mixtree.fitting.options import make_options
-from mixtree.fitting.prepare import Prepared, as_rows, as_sources, prepare
+from mixtree.fitting.portfolio import PortfolioTrainer
+from mixtree.fitting.portfolio_verdict import Case, judged_portfolio
+from mixtree.fitting.prepare import Prepared, as_rows, as_sources, model_of, prepare
 from mixtree.metrics import class_names
 from mixtree.storage.base import Storage
 from mixtree.trainer import Trainer
+from mixtree.trainers.portfolio import AUTO
 from mixtree.trainers.registry import Predictor
 from mixtree.verdict import Verdict
 from mixtree.verdict.judge import judged
@@ -88,8 +92,14 @@ def run_prepared(
             data=prepared.given,
             **how,
         )
-        limit = TimeLimit.after(result, began, left)
-        result = judged(prepared, result, storage=place, listeners=listeners, limit=limit)
+        trainer = prepared.trainer
+        if isinstance(trainer, PortfolioTrainer):
+            case = Case(trainer, result.state, prepared.judges, prepared.role, prepared.metric)
+            how = {"reference": prepared.reference, "seed": prepared.seed, "warnings": prepared.warnings}
+            result = judged_portfolio(case, result, storage=place, **how)
+        else:
+            limit = TimeLimit.after(result, began, left)
+            result = judged(prepared, result, storage=place, listeners=listeners, limit=limit)
     if prepared.trainer.predict is None:
         return result
     model = Predictor(
@@ -132,6 +142,9 @@ def fit(
     which do it. Labels of a regression are brought to size 1, and predictions back to their units; a node's
     value is in the former. Columns of DataFrames are matched by name.
 
+    Without a ``model``, or with ``"auto"``, DataFrames are read as tables are, with text, dates and missing
+    values, and a portfolio of several families is fitted (docs/tables.md).
+
     Parameters
     ----------
     sources
@@ -159,7 +172,7 @@ def fit(
         a function of a Setting that makes one), metric, objective, budget, steps, unit, schedule,
         untrained_root, batch_size, lr, reset_optimizer, nu, rho, optimism, returns, width, minimum, maximum,
         max_passes, stop_early, use_target_rows, class_weight, init, segments, seed; and those of the verdict
-        (docs/verdict.md): holdout, nested, reference, attribution.
+        (docs/verdict.md): holdout, nested, reference, attribution; and effort, of model auto.
 
     Returns
     -------
@@ -180,11 +193,16 @@ def fit(
     ['name', 'difference', 'low', 'high', 'p']
     """
     started = time.monotonic()
+    chosen, frames = make_options(**options), None
+    if model_of(chosen, table=True) == AUTO and are_frames(sources, val):
+        frames = encoded(sources, val, test)  # type: ignore[arg-type]
+        sources, val, test = frames.sources, frames.validation, frames.test
     data = as_sources(sources, val, classes=classes)
     columns = columns_of(val, *(() if isinstance(sources, Sources) else sources.values()))
     data, judges, doubts = independent(data, None if test is None else as_rows(test, data, columns))
-    prepared = prepare(data, make_options(**options), test=judges, doubts=doubts)
-    return run_prepared(
+    layout = None if frames is None else frames.preprocessor.layout
+    prepared = prepare(data, chosen, test=judges, doubts=doubts, layout=layout)
+    result = run_prepared(
         prepared,
         storage=storage,
         study=study,
@@ -194,6 +212,9 @@ def fit(
         started=started,
         listeners=listeners,
         columns=columns,
+    )
+    return (
+        result if frames is None else replace(result, model=FramePredictor(frames.preprocessor, result.model))
     )
 
 

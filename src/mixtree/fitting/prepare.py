@@ -17,10 +17,21 @@ from mixtree.data.columns import refuse_row_numbers
 from mixtree.data.identity import identity
 from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import MOST_CLASSES, TEST, Rows, Sources, rows_from
+from mixtree.data.typed import Layout
+from mixtree.engine.study import run
 from mixtree.errors import DataError, InputError
 from mixtree.fitting.model_folder import read_about, read_weights
-from mixtree.fitting.options import OPTIONS, TREE_ONLY, FitOptions, Option
-from mixtree.metrics import NAMES, Metric, as_metric, check_metric, class_names, default_metric
+from mixtree.fitting.options import OPTIONS, PORTFOLIO, TREE_ONLY, FitOptions, Option
+from mixtree.fitting.portfolio import ONE_FAMILY, Fitter, PortfolioSearch, PortfolioTrainer, recipes_for
+from mixtree.metrics import (
+    NAMES,
+    Metric,
+    absent_classes,
+    as_metric,
+    check_metric,
+    class_names,
+    default_metric,
+)
 from mixtree.policies.early_stop import stop_early
 from mixtree.policies.registry import chooses, kinds_of, make_search, training_sources
 from mixtree.policies.setting import MANY_PASSES, AutoOptions, Setting
@@ -28,10 +39,13 @@ from mixtree.schedules import Schedule, geometric, linear, sqrt
 from mixtree.search import Search, SearchBase, as_search
 from mixtree.stats.selection import nested_folds
 from mixtree.trainer import Evaluation, TrainerBase, as_trainer
-from mixtree.trainers.registry import TREES, ModelOptions, make_trainer, own_trees, usual_budget
+from mixtree.trainers.families import Network
+from mixtree.trainers.portfolio import AUTO
+from mixtree.trainers.registry import ModelOptions, make_trainer, usual_budget
 from mixtree.verdict import Role, holdout
 
-DEFAULT_POLICY = "auto"
+DEFAULT_POLICY, AUTO_POLICY = "auto", "portfolio"
+"""Of networks; of model auto."""
 _LARGE_BATCH, _MOST_READ = 1 << 16, 10**11
 """Rows of a batch that need not be so many different ones; rows that a budget may read in all."""
 _FEW_EACH = 4  # rows of a label, on average, below which many labels are hardly classes
@@ -65,11 +79,10 @@ def choose(options: FitOptions, sources: Sources, *, metric: Metric | None = Non
     budget = options.budget and math.ceil(options.budget / per)
     if not budget and isinstance(options.policy, Search):
         budget = as_search(options.policy).budget
-    if not budget and (trees := usual_budget(options.model)):
-        # A step is a tree, on a sample of all rows: passes over the rows say nothing of how many are enough.
-        budget = trees
-        own = "yours" if budget != TREES else "as many as the library makes by default"
-        notes.append(f"budget {budget:,} trees, a step each ({own})")
+    if not budget and (usual := usual_budget(options.model)):
+        # Passes over the rows say nothing of how many steps are enough.
+        budget, why = usual
+        notes.append(f"budget {budget:,} {why}")
     elif not budget:
         # About ten passes over all rows: enough to train, little enough to wait for.
         # With huge batches 600 steps are not few: no more than many passes.
@@ -90,9 +103,6 @@ def choose(options: FitOptions, sources: Sources, *, metric: Metric | None = Non
             f"a budget of {budget} steps of {batch_size} rows reads more than {_MOST_READ:,} rows: lower the "
             "budget (--budget) or the batch size (--batch-size)"
         )
-    asked = own_trees(options.model)
-    if asked and asked != budget:
-        notes.append(f"the budget is {budget:,} trees in all: the model's own {asked:,} do not count")
     steps = options.steps and math.ceil(options.steps / per)
     if not steps:
         steps = max(1, budget // 30)
@@ -215,7 +225,7 @@ class Prepared:
             batch_size=chosen.batch_size,
             unit="steps",
         )
-        own = _prepared(sources, options, None, self.scale)
+        own = _prepared(sources, options, None, self.scale, self.model.layout)
         own.trainer.engine = self.trainer.engine
         return own
 
@@ -240,6 +250,7 @@ def prepare(
     labels: Sequence[Any] = (),
     told: bool = False,
     doubts: Sequence[str] = (),
+    layout: Layout | None = None,
 ) -> Prepared:
     """Everything that can fail before training fails here; every door begins with it.
 
@@ -260,11 +271,17 @@ def prepare(
         Whether the user has been told which classes lack validation rows.
     doubts
         What is known of the rows beforehand; it goes into the verdict.
+    layout
+        Where a table's columns are among the features; None of arrays.
 
     Returns
     -------
     Prepared
     """
+    families = (options.model,) if isinstance(options.model, str) and options.model in ONE_FAMILY else None
+    options = replace(options, model=model_of(options, table=layout is not None))
+    if options.model == AUTO:
+        scale = LabelScale()  # every member has its own
     if scale is None:
         scale = _scale_of(options.init, sources)
     with class_names(labels or None, told=told):
@@ -277,10 +294,91 @@ def prepare(
                 test, doubts = None, (*doubts, f"no test score: {error}")
         if not sources.classes:
             sources, test = scale.sources(sources), None if test is None else scale.rows(test)
-        return replace(_prepared(sources, options, test, scale), labels=tuple(labels), doubts=tuple(doubts))
+        if options.model == AUTO:
+            done = _portfolio(sources, options, test, layout or Layout.plain(sources.features), families)
+        else:
+            done = _prepared(sources, options, test, scale, layout)
+        return replace(done, labels=tuple(labels), doubts=tuple(doubts))
 
 
-def _prepared(sources: Sources, options: FitOptions, test: Rows | None, scale: LabelScale) -> Prepared:
+def model_of(options: FitOptions, *, table: bool) -> Any:
+    """What was given; else of tables a portfolio, unless something is asked that it does not know.
+
+    A family of trees is a portfolio of its own members in the same way; asked for a policy, LightGBM and
+    XGBoost boost on sampled rows, as the paper's protocol needs.
+    """
+    asked = [name for name in options.given() if name not in PORTFOLIO]
+    if options.model is None:
+        return AUTO if table and not asked else "mlp"
+    if isinstance(options.model, str) and options.model in ONE_FAMILY and table and not asked:
+        return AUTO  # of this family alone
+    if isinstance(options.model, str) and options.model == AUTO and asked:
+        flags = ", ".join(flag_of(OPTIONS[name]) for name in asked)
+        raise InputError(
+            f"model 'auto' is a portfolio and knows no {' and '.join(asked)}: leave {flags} out, or choose a "
+            "model, such as mlp"
+        )
+    return options.model
+
+
+def _portfolio(
+    sources: Sources,
+    options: FitOptions,
+    test: Rows | None,
+    layout: Layout,
+    families: tuple[str, ...] | None,
+) -> Prepared:
+    """A fit of several families: a study with a step for every member."""
+    refuse_row_numbers([part.x for part in sources.rows])
+    metric = metric_of(options, sources.classes)
+    share = 0.0 if options.holdout is None else options.holdout  # all rows choose: folds score them
+    kept, held = holdout(sources, share, seed=options.seed, metric=metric)
+    check_metric(metric, kept.validation.y, kept.classes)
+    fitter = Fitter(kept, layout, metric, seed=options.seed, effort=options.effort, network=train_network)
+    recipes, notes = recipes_for(fitter, options.effort, families)
+    told = f"model auto: {len(recipes)} members, joined (effort {options.effort})"
+    notes = (told, *notes, *(() if options.metric else (f"metric {metric.name}",)))
+    chosen = Chosen(len(recipes), 1, 1, metric, notes)
+    options = replace(options, policy=AUTO_POLICY)
+    return Prepared(
+        options,
+        chosen,
+        PortfolioSearch(fitter, recipes, race=options.effort != "quick"),
+        PortfolioTrainer(kept, fitter, recipes),
+        None,
+        kept,
+        sources,
+        held if test is None else test,
+        "holdout" if test is None else "test",
+        make_setting(kept, options, chosen),
+        ModelOptions(),
+        LabelScale(),
+    )
+
+
+def train_network(sources: Sources, metric: Metric, policy: str, seed: int) -> Network:
+    """The network of a portfolio: trained by a policy on these sources for the target of these rows.
+
+    Parameters
+    ----------
+    sources
+        With labels at size 1.
+    metric
+        That scores them.
+    policy
+        Its id.
+    seed
+        Of all that is drawn.
+    """
+    options = FitOptions(model="mlp", policy=policy, metric=metric, seed=seed % 2**31, holdout=0.0)
+    with absent_classes():
+        own = prepare(sources, options, scale=LabelScale())
+        return Network(own.trainer, run(own.search, own.trainer, seed=own.seed).state)
+
+
+def _prepared(
+    sources: Sources, options: FitOptions, test: Rows | None, scale: LabelScale, layout: Layout | None
+) -> Prepared:
     """A fit of sources whose labels are scaled already."""
     if not callable(options.model):  # a torch module may read the rows itself, by their numbers
         refuse_row_numbers([part.x for part in sources.rows])
@@ -306,6 +404,7 @@ def _prepared(sources: Sources, options: FitOptions, test: Rows | None, scale: L
         class_weight=options.class_weight,
         init=_arrays(options.init),
         reset_optimizer=options.reset_optimizer,
+        layout=layout,
     )
     data = training_sources(policy, setting) if isinstance(policy, str) else kept
     return Prepared(

@@ -14,6 +14,7 @@ from mixtree.errors import InputError
 from mixtree.fitting.model_folder import read_about, read_preprocessor, write_model
 from mixtree.fitting.options import FitOptions
 from mixtree.fitting.pipeline import predicted
+from mixtree.fitting.portfolio import PortfolioTrainer
 from mixtree.fitting.prepare import Prepared, prepare
 from mixtree.verdict.scoring import untouched
 
@@ -54,14 +55,21 @@ def read_tables(
 
 def prepare_tables(data: TableData, options: FitOptions) -> Prepared:
     """A fit of these tables, ready to run. Reading them has told which classes have no rows."""
-    return prepare(
+    prepared = prepare(
         data.problem_sources,
         options,
         test=data.test,
         labels=data.classes or (),
         told=True,
         doubts=data.doubtful,
+        layout=data.preprocessor.layout,
     )
+    if prepared.trainer.refits:
+        raise InputError(
+            f"a model folder has no safe format for {prepared.options.model}: fit it in Python (mixtree.fit, "
+            "MixtureClassifier), where it stays in memory"
+        )
+    return prepared
 
 
 def warnings_of(data: TableData, prepared: Prepared) -> tuple[str, ...]:
@@ -102,7 +110,7 @@ def save_fit(
     val_score = metric(prepared.sources.validation.y, predicted(prepared, result))
     test_score = None if test is None else metric(test.y, trainer.predict(result.state, test.x))
     read = trainer.epochs(result.state)
-    about = {
+    about: dict[str, Any] = {
         "study": result.study,
         "storage": storage,
         "policy": prepared.policy,
@@ -142,6 +150,8 @@ def save_fit(
         "verdict": None if result.verdict is None else result.verdict.as_dict(),
         "certificate": certificate,
     }
+    if isinstance(trainer, PortfolioTrainer):
+        about["members"] = trainer.about(result.state)
     write_model(folder, arrays=trainer.save(result.state), preprocessor=data.preprocessor, about=about)
     return about
 

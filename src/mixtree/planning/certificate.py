@@ -22,14 +22,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import exp, hypot, isfinite, log, sqrt
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from mixtree.bounds import default_rho
 from mixtree.data.allocation import Allocation, given
 from mixtree.engine.study import stored_tree
 from mixtree.errors import InputError
+from mixtree.estimate.merged import in_cells
+from mixtree.policies.merging import LOOKS, RANKED
 from mixtree.theory import near_optimality
 from mixtree.tree import Node, Path
 
@@ -216,6 +220,8 @@ def certificate_of(storage: Storage, record: StudyRecord) -> Certificate | None:
     objective = record.config.get("objective")
     best = record.best if record.best in tree else None
     sources = len(given(record.config.get("sources", ()))) or len(next(iter(tree.values())).mixture)
+    if merged := in_cells(list(tree.values()), LOOKS):
+        return _of_looks(record, merged)
     if record.config.get("search", {}).get("search") != "tree":
         return _without_cells(tree, best, sources=sources)
     if objective is not None:
@@ -223,6 +229,24 @@ def certificate_of(storage: Storage, record: StudyRecord) -> Certificate | None:
     # Every built-in loss is at least 0; a user's own may not be, and then its values may show it.
     floor = 0.0 if all(node.value >= 0 for node in tree.values()) else None
     return certificate(tree, sources=sources, best=best, floor=floor)
+
+
+def _of_looks(record: StudyRecord, cells: Mapping[Path, Node]) -> Certificate:
+    """A tree over merged models: the same reasoning on their losses, and what it assumes more."""
+    plain = {path: replace(node, path=path, phase=_SEARCH[1]) for path, node in cells.items()}
+    best = record.best if record.best is not None and LOOKS in record.best else None
+    if best is not None:  # what was trained from a leaf stands below it
+        best = best[len(best) - best[::-1].index(LOOKS) :]
+        while best not in plain:
+            best = best[:-1]
+    weights = np.array([node.mixture for node in plain.values()])
+    found = certificate(plain, sources=int(np.linalg.matrix_rank(weights)), best=best, measure="merged loss")
+    told = [note for note in record.notes if note.startswith(RANKED)]
+    trust = f" ({told[0]})" if told else ""
+    return replace(
+        found,
+        assumptions=(f"merging: merged losses rank as those of trained models do{trust}", *found.assumptions),
+    )
 
 
 def _returned(tree: Mapping[Path, Node], finite: Mapping[Path, Node], best: Path | None) -> Node | None:

@@ -19,18 +19,20 @@ from mixtree.estimate.matching import Matching
 from mixtree.estimate.moments import MOST_SOURCES
 from mixtree.estimate.target import ROWS, about_target
 from mixtree.metrics import Metric, default_metric, row_losses
+from mixtree.policies.merging import BRANCH, CHOSEN, LOOKS, Branches, Start, alike, grow, tree_of_looks
 from mixtree.policies.script import Script, Scripted
 from mixtree.policies.setting import MANY_PASSES, Setting
 from mixtree.search import ALL_DIVERGED, SEGMENTS, STEP_SIZE, in_segments
 from mixtree.simplex import NO_STEP, Mixture, capped, uniform_mixture
 from mixtree.trainer import Evaluation
-from mixtree.tree import Node, Path, Trial
+from mixtree.tree import Merge, Node, Path, Trial
 
 DECAY_RATE = 0.1
 MIXTURES = {
     "uniform": "uniform",
     "pooled": "by the sources' sizes",
     "estimated": "estimated from the target's rows",
+    "tree": "from the tree over merged models",
 }
 ESTIMATE = 2
 """Which way of estimating it: a study does not go on with a mixture that another way has found."""
@@ -40,6 +42,8 @@ END_PATHS = (11, 12)
 GOES_ON = 31
 """Below a model whose target rows were tried: the training that goes on as before."""
 LEAST_BUDGET = 60
+LEAST_BRANCH = 25
+"""Steps of a branch: shorter ones say less of their sources than the estimate from the target's rows."""
 LEAST_TARGET_ROWS = 20
 """With fewer validation rows a benefit of training on them cannot be told from noise."""
 
@@ -50,6 +54,8 @@ class Arm:
 
     name: str
     mixture: Mixture
+    look: Node | None = None
+    """The look at its merged model, from which it goes on."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -104,6 +110,8 @@ class Measured(Scripted):
         """Segments of stages whose best one was kept, not the last, and the paths of the stages."""
         self._data, self._metric, self._width = data, metric, width
         self._segments, self._watch = segments, watch
+        self._scale = 1.0
+        """× the step size, of whatever is trained next."""
         self._predictions: dict[Path, NDArray[Any]] = {}
 
     def tell(self, trial: Trial, evaluation: Evaluation) -> None:
@@ -112,7 +120,15 @@ class Measured(Scripted):
         super().tell(trial, evaluation)
 
     def _stage(
-        self, path: Path, mixture: Mixture, steps: int, rate: float, phase: str, *, before: Node | None = None
+        self,
+        path: Path,
+        mixture: Mixture,
+        steps: int,
+        rate: float,
+        phase: str,
+        *,
+        before: Node | None = None,
+        merged: Merge | None = None,
     ) -> Generator[list[Trial], list[Node], Stretch]:
         """Train in segments until the validation rows say that more makes the model worse.
 
@@ -120,7 +136,8 @@ class Measured(Scripted):
         among them: by two standard errors of their paired difference.
         """
         best, worse, stopped, looked = before, 0, False, list[Path]()
-        for trial in in_segments(self._trial(path, mixture, steps, rate, phase), self._segments):
+        whole = self._trial(path, mixture, steps, rate, phase, merged=merged)
+        for trial in in_segments(whole, self._segments):
             (now,) = yield [trial]
             if trial.segment is not None and trial.segment.before and trial.path[:-1] != (best and best.path):
                 self._useless.add(trial.path[:-1])
@@ -158,10 +175,19 @@ class Measured(Scripted):
         error = gaps.std(ddof=1) / np.sqrt(len(gaps))
         return float(gaps.mean()), float(error), score, metric.paired_error(y, one, two)
 
-    def _trial(self, path: Path, mixture: Mixture, steps: int, rate: float, phase: str = "train") -> Trial:
+    def _trial(
+        self,
+        path: Path,
+        mixture: Mixture,
+        steps: int,
+        rate: float,
+        phase: str = "train",
+        *,
+        merged: Merge | None = None,
+    ) -> Trial:
         if len(mixture) < self._width:  # of the sources alone, and the trainer has folds behind them
             mixture = Allocation(mixture, (0.0,) * (self._width - len(mixture))).mixture
-        return Trial(path, mixture, min(steps, self.left), lr_scale=rate, phase=phase)
+        return Trial(path, mixture, min(steps, self.left), lr_scale=rate, phase=phase, merged=merged)
 
     def _child(self, path: Path, index: int) -> Path:
         """A path below this one that nothing has used."""
@@ -195,6 +221,60 @@ class Measured(Scripted):
             return gains[1]
         errors = [each.standard_error for each in (one, two)]
         return max((error for error in errors if isfinite(error)), default=0.0)
+
+    def _settled(
+        self,
+        starts: Sequence[tuple[Path, Mixture]],
+        steps: int,
+        phase: str,
+        *,
+        merges: Sequence[Merge | None] = (),
+    ) -> Generator[list[Trial], list[Node], list[Node]]:
+        """Train these, the last third at a tenth of the step size; what came of it.
+
+        Without the calm end models are told apart by the noise of their last few steps.
+        """
+        nodes: list[Node] = []
+        paths = [path for path, _ in starts]
+        for number, (count, rate) in enumerate(settling(steps)):
+            paths = [(*path, 0) for path in paths] if number else paths
+            begin = list(merges) if merges and not number else [None] * len(starts)
+            trials = [
+                self._trial(path, mixture, count, rate * self._scale, phase, merged=merged)
+                for path, (_, mixture), merged in zip(paths, starts, begin, strict=True)
+            ]
+            nodes = yield trials
+        return nodes
+
+    def _equally_good(self, outcomes: Sequence[Node]) -> list[int]:
+        """Those within a standard error of the smallest value: the one to take, then simpler ones first.
+
+        Unless it is the simplest of all, that one must not have a worse metric than the simplest either.
+        """
+        finite = [place for place, each in enumerate(outcomes) if not each.diverged]
+        fit = finite[:1]
+        for place in finite[1:]:
+            gains = self._gains(outcomes[finite[0]], outcomes[place], slice(None))
+            if gains is None or gains[2] >= 0:
+                fit.append(place)
+        if not fit:
+            return []
+        best = outcomes[min(fit, key=lambda place: outcomes[place].value)]
+        alike = [
+            place
+            for place in finite
+            if outcomes[place].value - best.value <= self._paired_error(best, outcomes[place])
+        ]
+        return sorted(alike, key=lambda place: place not in fit)
+
+    def _nearest_to_uniform(self, looks: Sequence[Node]) -> Node | None:
+        """Of the looks within one standard error of the best the one nearest to the uniform mixture."""
+        seen = [self._known(node) for node in looks if not node.diverged]
+        if not seen:
+            return None
+        best, even = min(seen, key=lambda node: node.value), looks[0].mixture
+        good = [node for node in seen if node.value - best.value <= self._paired_error(best, node)]
+        return min(good, key=lambda node: float(np.abs(node.mixture - even).sum()))
 
 
 class EitherEnd(Measured):
@@ -289,7 +369,6 @@ class Auto(Measured):
         self._reach = self._allowed = int(share * setting.budget)
         if self._allowed < 1:
             raise InputError(NO_STEP)
-        self._scale = 1.0
         self._adopted: dict[Path, Node] = {}
 
     def describe(self) -> dict[str, Any]:
@@ -357,7 +436,8 @@ class Auto(Measured):
 
     def may_return(self, node: Node) -> bool:
         # Trained on validation rows, a node's value says nothing; only the whole script knows if it is good.
-        return not Allocation.of(node.mixture, self._sources).own
+        own = Allocation.of(node.mixture, self._sources).own
+        return not own and node.phase != BRANCH and not node.look
 
     def _longest_trained(self) -> tuple[Node, Mixture]:
         """The adopted model with most steps behind it, none of them on the target's rows, and its mixture.
@@ -522,12 +602,18 @@ class Auto(Measured):
 
     def _race(self, trunk: Node) -> Generator[list[Trial], list[Node], tuple[Node, Mixture]]:
         arms = self._arms()
+        if self.options.tree_share and self._sources > 1:
+            arms = yield from self._with_tree(trunk, arms)
         if len(arms) == 1:
             return trunk, arms[0].mixture
         steps = max(1, int(self.options.arm_share * self._shared))
-        outcomes = yield from self._settled(
-            [(self._child(trunk.path, number), arm.mixture) for number, arm in enumerate(arms)], steps, "race"
-        )
+        paths = [
+            self._child(trunk.path, number) if arm.look is None else (*arm.look.path, CHOSEN)
+            for number, arm in enumerate(arms)
+        ]
+        merges = [None if arm.look is None else arm.look.merged for arm in arms]
+        starts = [(path, arm.mixture) for path, arm in zip(paths, arms, strict=True)]
+        outcomes = yield from self._settled(starts, steps, "race", merges=merges)
         alike_well = self._equally_good(outcomes)
         if not alike_well:
             self._scale *= 0.3
@@ -541,23 +627,35 @@ class Auto(Measured):
         self.notes.append(f"mixture: {MIXTURES[arms[pick].name]}{why}")
         return outcomes[pick], arms[pick].mixture
 
-    def _settled(
-        self, starts: Sequence[tuple[Path, Mixture]], steps: int, phase: str
-    ) -> Generator[list[Trial], list[Node], list[Node]]:
-        """Train these, the last third at a tenth of the step size; what came of it.
-
-        Without the calm end models are told apart by the noise of their last few steps.
-        """
-        nodes: list[Node] = []
-        paths = [path for path, _ in starts]
-        for number, (count, rate) in enumerate(settling(steps)):
-            paths = [(*path, 0) for path in paths] if number else paths
-            trials = [
-                self._trial(path, mixture, count, rate * self._scale, phase)
-                for path, (_, mixture) in zip(paths, starts, strict=True)
-            ]
-            nodes = yield trials
-        return nodes
+    def _with_tree(self, trunk: Node, arms: list[Arm]) -> Generator[list[Trial], list[Node], list[Arm]]:
+        """The arms from their merged models, and the best of a tree over all merged models, if it differs."""
+        start, count = Start(trunk.path), self._sources
+        steps = int(self.options.tree_share * self._shared / count)
+        if steps < LEAST_BRANCH:
+            return arms
+        whole = Branches(start, ((trunk.path,),) * count, (trunk,) * count, self._width)
+        (probe,) = yield [whole.look((*trunk.path, LOOKS - 1), self._uniform)]
+        if probe.diverged:
+            self.notes.append("models cannot be merged here: no tree")
+            return arms
+        branches = yield from grow(
+            start, sources=count, steps=steps, tail=2, rate=self._scale, width=self._width
+        )
+        if branches.diverged:
+            return arms
+        groups = alike(branches, self._known(trunk), most=8)
+        looks = yield from tree_of_looks(branches, groups, looks=self.options.tree_looks, optimism=0.5)
+        chosen = self._nearest_to_uniform(looks)
+        mixture = self._uniform if chosen is None else self._within_caps(chosen.mixture[:count])[0]
+        if all(np.abs(mixture - arm.mixture).sum() > 0.1 for arm in arms):
+            arms = [*arms, Arm("tree", mixture)]
+        seen = yield [
+            branches.look((*trunk.path, LOOKS - 2 - number), arm.mixture) for number, arm in enumerate(arms)
+        ]
+        self.notes.append(f"tree: {len(looks)} mixtures looked at")
+        return [
+            arm if node.diverged else replace(arm, look=node) for arm, node in zip(arms, seen, strict=True)
+        ]
 
     def _within_caps(self, mixture: Mixture) -> tuple[Mixture, float]:
         """The mixture within the caps, and the share of the budget that they allow."""
@@ -827,27 +925,6 @@ class Auto(Measured):
                 pick = place
         return pick
 
-    def _equally_good(self, outcomes: Sequence[Node]) -> list[int]:
-        """Those within a standard error of the smallest value: the one to take, then simpler ones first.
-
-        Unless it is the simplest of all, that one must not have a worse metric than the simplest either.
-        """
-        finite = [place for place, each in enumerate(outcomes) if not each.diverged]
-        fit = finite[:1]
-        for place in finite[1:]:
-            gains = self._gains(outcomes[finite[0]], outcomes[place], slice(None))
-            if gains is None or gains[2] >= 0:
-                fit.append(place)
-        if not fit:
-            return []
-        best = outcomes[min(fit, key=lambda place: outcomes[place].value)]
-        alike = [
-            place
-            for place in finite
-            if outcomes[place].value - best.value <= self._paired_error(best, outcomes[place])
-        ]
-        return sorted(alike, key=lambda place: place not in fit)
-
 
 def _whole(stretch: Stretch) -> Node:
     """What came of a stage, if it did not diverge: what is left of one that did is no model of its length."""
@@ -866,7 +943,7 @@ def settling(steps: int) -> list[tuple[int, float]]:
 def settled_rate(lineage: Sequence[Node]) -> float:
     """× the step size that a model of auto was trained with at last; 1 if none was chosen for it."""
     calm = ("race", *TARGET_PHASES)  # their ends are decayed under the same name
-    chosen = [node for node in lineage if node.phase not in calm]
+    chosen = [node for node in lineage if node.phase not in calm and not node.look]
     return round(_scale_of(chosen[-1]), 9) if chosen else 1.0  # rounded: 0.1 × 3 / 0.1 is not 3
 
 

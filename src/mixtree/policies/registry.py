@@ -16,6 +16,7 @@ from mixtree.partition import PARTITIONS
 from mixtree.policies import fixed as baselines
 from mixtree.policies.auto import LEAST_TARGET_ROWS, Auto
 from mixtree.policies.commit import ThenCommit, then_commit
+from mixtree.policies.mixmatch_plus import MixmatchPlus
 from mixtree.policies.peers import PEERS
 from mixtree.policies.setting import Setting
 from mixtree.search import SearchBase
@@ -28,6 +29,7 @@ MIXMATCH = {
     "mixmatch-dp": "delaunay",
     "mixmatch-bisect": "bisect",
 }
+PLUS = "mixmatch+"
 COMMIT_SHARE = 0.5
 CLASSIFIER_SHARE = 0.1
 """The part of the budget that trains importance weighting's domain classifier."""
@@ -59,6 +61,10 @@ def make_search(algorithm: str, setting: Setting) -> SearchBase:
         return _tree_search(MIXMATCH[name], setting, commit=suffix == "commit")
     if algorithm == "auto":
         return _auto(setting)
+    if algorithm == PLUS:
+        if setting.minimum is not None or setting.maximum is not None or setting.caps is not None:
+            raise InputError(f"{PLUS}: leave out minimum, maximum and max_passes; mixmatch-ch knows them")
+        return MixmatchPlus(setting)
     if setting.caps is not None and algorithm in PEERS:
         raise InputError(f"{algorithm} cannot limit passes over the rows: leave out max_passes")
     if algorithm in PEERS:
@@ -183,7 +189,7 @@ def kinds_of(algorithm: str) -> frozenset[str]:
         return frozenset({"tree", "box"} if MIXMATCH[name] == "halve" else {"tree"})
     if algorithm == "auto":
         return frozenset({"auto"})
-    return frozenset(() if algorithm in PEERS else {"fixed"})
+    return frozenset(() if algorithm in (*PEERS, PLUS) else {"fixed"})
 
 
 def known_algorithms(names: Sequence[str]) -> list[str]:
@@ -198,7 +204,13 @@ def known_algorithms(names: Sequence[str]) -> list[str]:
         "genie",
     ]
     searches = [name + suffix for name in MIXMATCH for suffix in ("", "+commit")]
-    return ["auto", *searches, *(name + suffix for name in mixing for suffix in ("", "+decay")), "fine-tune"]
+    return [
+        "auto",
+        PLUS,
+        *searches,
+        *(name + suffix for name in mixing for suffix in ("", "+decay")),
+        "fine-tune",
+    ]
 
 
 def _tree_search(partition: str, setting: Setting, *, commit: bool) -> TreeSearch | ThenCommit:

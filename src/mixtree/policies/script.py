@@ -43,6 +43,10 @@ class Scripted(LedgerSearch, ABC):
         """Whose model may a later trial continue, or which may be returned?"""
         return set(paths) - self._useless
 
+    def may_return(self, node: Node) -> bool:
+        """Whether ``best`` may return the node: nobody has kept the model of a look."""
+        return not node.look
+
     @property
     def left(self) -> int:
         """Steps that nobody has asked for yet."""

@@ -42,6 +42,10 @@ class AutoOptions:
     trunk_share: float = 0.25
     arms: tuple[str, ...] = ("uniform", "pooled", "estimated")
     """The mixtures of the race, simpler ones first."""
+    tree_share: float = 0.0
+    """Of the budget, for branches whose merged models a tree search looks at: its best joins the race. 0: no
+    tree, as measured in docs/results/mixmatch-plus.md."""
+    tree_looks: int = 32
     arm_share: float = 0.03
     """Of the budget, for each mixture in the race."""
     decay_share: float = 0.25
@@ -58,6 +62,38 @@ class AutoOptions:
     """Of that hull test."""
     target_veto: float = 1.0
     """And it must not worsen the cross-fitted metric by more than this many."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PlusOptions:
+    """The shares of the budget and the rules of ``mixmatch+``, measured in docs/results/mixmatch-plus.md."""
+
+    trunk: float = 0.3
+    """On the uniform mixture, before anything else: merging needs a common start."""
+    branches: float = 0.3
+    """For one branch per source, all rounds together."""
+    rounds: int = 3
+    """How often branches are trained and merged; later ones start from the merged model."""
+    tail: int = 4
+    """A branch's model is the mean of so many over its second half; 1 is the last one alone."""
+    looks: int = 64
+    """Nodes of each round's tree over merged models; they take no steps."""
+    optimism: float = 0.5
+    """c of that tree: merged losses are smooth, and ν is the spread of them all."""
+    groups: int = 8
+    """With more sources than that, those whose branches predict alike share a weight in the tree."""
+    leaves: int = 2
+    """Of the tree, in the race with uniform and pooled."""
+    arm: float = 0.03
+    """For each mixture in the race; 0: no race, the best leaf wins."""
+    merged_start: bool = True
+    """The race and the commit go on from merged models, not from the trunk: the branches' steps count."""
+    decay: float = 0.5
+    """Of what is left after the race, at a tenth of the step size."""
+    watch: bool = False
+    """End a commit that makes the model worse, and go back to its best segment."""
+    trust: float = 0.3
+    """Least rank correlation of the merged losses with those of the race."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -90,6 +126,8 @@ class Setting:
         Whether a policy that may train on the target's rows is allowed to.
     auto
         Options of the policy ``auto``.
+    plus
+        Options of ``mixmatch+``.
     caps
         Most that a model may read of each source, the target's rows last, as shares of the budget.
     segments
@@ -116,5 +154,6 @@ class Setting:
     metric: Metric | None = None
     use_target_rows: bool = True
     auto: AutoOptions = field(default_factory=AutoOptions)
+    plus: PlusOptions = field(default_factory=PlusOptions)
     caps: Mixture | None = None
     segments: int = SEGMENTS

@@ -309,9 +309,9 @@ class MlpTrainer(TrainerBase[MlpState]):
             Not used: nothing has to be computed again from rows.
         """
         check_merge(states, weights)
-        total = np.zeros(self.network.count)
+        total, part = np.zeros(self.network.count), np.empty(self.network.count)
         for state, weight in zip(states, weights, strict=True):
-            total += weight * state.parameters.astype(np.float64)
+            total += np.multiply(state.parameters, weight, out=part, dtype=np.float64)
         with np.errstate(over="ignore"):
             parameters = total.astype(self.network.dtype)
         moments = tuple(np.zeros_like(parameters) for _ in range(MOMENTS[self.network.optimizer]))

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from inspect import Parameter, signature
 from numbers import Real
 from typing import Any
@@ -16,16 +17,27 @@ from mixtree.data.arrays import refuse_lossy
 from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import Sources, in_order
 from mixtree.data.sparse import as_csr, as_dense, as_table, is_sparse
+from mixtree.data.typed import Layout
 from mixtree.errors import InputError, MixtreeError
 from mixtree.trainer import TrainerBase
-from mixtree.trainers.boosting import ROUNDS, LightGBMTrainer, XGBoostTrainer
 from mixtree.trainers.mlp import MlpTrainer
+from mixtree.trainers.portfolio import AUTO, PortfolioReader
 from mixtree.trainers.rows import balanced_weights
 
 NAMES = ("mlp", "linear", "lightgbm", "xgboost", "sklearn:NAME")
 TREES = 100
 """Of LightGBM and XGBoost, by their own default."""
+SHARES = 60
+"""Steps of a model that is fitted at once: two a node make 30 fits of a search; a fixed mixture is one."""
 DEFAULT_LR = {"mlp": 0.1, "linear": 0.1, "lightgbm": 0.1, "xgboost": 0.3}
+_LAZY = {
+    "lightgbm": "boosting:LightGBMTrainer",
+    "xgboost": "boosting:XGBoostTrainer",
+    "partial_fit": "sklearn:PartialFitTrainer",
+    "estimator": "estimator:EstimatorTrainer",
+    "torch": "torch.trainer:TorchTrainer",
+}
+"""Trainers that are imported when they are first used: a fit loads the libraries of its own model alone."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -42,24 +54,20 @@ class ModelOptions:
     """Whether every node starts with a new optimizer."""
     transformers: Any = None
     """Of a pipeline, fitted before: a trainer without the training rows cannot fit them."""
+    layout: Layout | None = None
+    """Where a table's columns are among the features."""
 
 
-def usual_budget(model: Any) -> int | None:
-    """How many trees a boosting library makes unless told, a step each; None of other models."""
+def usual_budget(model: Any) -> tuple[int, str] | None:
+    """How many steps a model takes that does not learn by passes over the rows, and why; None of others."""
     if isinstance(model, str):
-        return TREES if model in ("lightgbm", "xgboost") else None
-    if type(model).__module__.split(".")[0] not in ("lightgbm", "xgboost"):
-        return None
-    return own_trees(model) or TREES
-
-
-def own_trees(model: Any) -> int | None:
-    """How many trees a boosting estimator is to have in all; None where its user has not said."""
-    if isinstance(model, str) or type(model).__module__.split(".")[0] not in ("lightgbm", "xgboost"):
-        return None
-    given = _changed(model)
-    found: int | None = next((given[name] for name in ROUNDS if given.get(name) is not None), None)
-    return found
+        boosts = model in ("lightgbm", "xgboost")
+        return (TREES, "trees, a step each (as many as the library makes by default)") if boosts else None
+    return (
+        (SHARES, "steps: shares of what a model reads, each node a fit on all rows")
+        if _is_estimator(model)
+        else None
+    )
 
 
 class Predictor:
@@ -92,16 +100,18 @@ class Predictor:
         scale: LabelScale | None = None,
     ) -> None:
         self._scale = scale or LabelScale()
-        self._model, self._arrays = model, trainer.save(state)
+        self._model, self._arrays = model, {} if trainer.refits else trainer.save(state)
         self._names, self._classes, self._columns = like.names, like.classes, columns
         x = like.validation.x
         self._sparse, self._shape, self._dtype = is_sparse(x), tuple(x.shape[1:]), x.dtype
         self._options = ModelOptions(transformers=trainer.transformers)
-        self._loaded: tuple[Any, Any] | None = None
+        # A model that can only be fitted again is kept as it is, without the training rows.
+        self._kept = (trainer.without_rows(), state) if trainer.refits else None
+        self._loaded: tuple[Any, Any] | None = self._kept
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what was loaded, and without a model that cannot be pickled (a function in a function)."""
-        state = {**self.__dict__, "_loaded": None}
+        state = {**self.__dict__, "_loaded": self._kept}
         try:
             pickle.dumps(self._model)
         except (pickle.PicklingError, AttributeError, TypeError):
@@ -133,12 +143,29 @@ class Predictor:
             blank = Sources.blank(
                 self._names, shape=self._shape, classes=self._classes, sparse=self._sparse, dtype=self._dtype
             )
-            trainer = make_trainer(self._model, blank, self._options)
+            trainer = make_reader(self._model, blank, self._options)
             self._loaded = trainer, trainer.load(dict(self._arrays))
         trainer, state = self._loaded
         found = trainer.predict(state, rows)
         # In 64 bits: labels far from 0 have few of 32 to spare for their differences.
         return found if self._scale == LabelScale() else self._scale.back(np.asarray(found, dtype=np.float64))
+
+
+def make_reader(model: Any, sources: Sources, options: ModelOptions) -> Any:
+    """What loads a saved model of this family and predicts with it.
+
+    Parameters
+    ----------
+    model
+        As of ``make_trainer``; or ``auto``, a portfolio.
+    sources
+        Rows like those that it was trained on.
+    options
+        That the model was made with.
+    """
+    if isinstance(model, str) and model == AUTO:
+        return PortfolioReader(sources.validation.x)
+    return make_trainer(model, sources, options)
 
 
 def make_trainer(model: Any, sources: Sources, options: ModelOptions) -> TrainerBase[Any]:
@@ -178,36 +205,39 @@ def make_trainer(model: Any, sources: Sources, options: ModelOptions) -> Trainer
             reset_optimizer=options.reset_optimizer,
         )
     if name in ("lightgbm", "xgboost"):
-        return _boosting(name, sources, options, {})
+        # How many trees there are is the study's budget, a step each.
+        _refuse(options, "boosting models", "init", "class_weight", "reset_optimizer")
+        lr = DEFAULT_LR[name] if options.lr is None else options.lr
+        return _trainer(name, sources, {}, learning_rate=lr)
     if name.startswith("sklearn:"):
         model = _sklearn_estimator(name.removeprefix("sklearn:"), sources.classes)
+    elif model == AUTO and isinstance(model, str):
+        raise InputError("model 'auto' is a portfolio, which only a fit makes (mixtree.fit, mixtree fit)")
     elif isinstance(model, str):
         raise InputError(f"unknown model {name!r}; choose one of {', '.join(NAMES)}")
-    library = type(model).__module__.split(".")[0]
-    if hasattr(model, "partial_fit") or hasattr(model, "steps"):
-        from mixtree.trainers.sklearn import PartialFitTrainer
-
+    if hasattr(model, "partial_fit") or _ends_in_partial_fit(model):
         _refuse(options, "scikit-learn models", "init", "lr", "class_weight")
-        return PartialFitTrainer(
+        return _trainer(
+            "partial_fit",
             sources,
             model,
             batch_size=options.batch_size,
             transformers=options.transformers,
             reset_optimizer=options.reset_optimizer,
         )
-    if library in ("lightgbm", "xgboost"):
-        return _boosting(library, sources, options, _changed(model))
+    if _is_estimator(model):
+        _refuse(options, "an estimator that is fitted at once", "init", "lr", "class_weight")
+        return _trainer("estimator", sources, model, layout=options.layout)
     if not callable(model):
         raise InputError(
-            f"cannot train {type(model).__name__}: give one of {', '.join(NAMES)}, an object with "
-            "partial_fit, a LightGBM or XGBoost estimator, or a function that returns a torch module"
+            f"cannot train {type(model).__name__}: give one of {', '.join(NAMES)}, an estimator with fit and "
+            "predict, or a function that returns a torch module"
         )
     import torch
 
-    from mixtree.trainers.torch.trainer import TorchTrainer
-
     lr = DEFAULT_LR["mlp"] if options.lr is None else options.lr
-    return TorchTrainer(
+    return _trainer(
+        "torch",
         sources,
         _sized(model, sources),
         optimizer=partial(torch.optim.SGD, lr=lr),
@@ -218,41 +248,37 @@ def make_trainer(model: Any, sources: Sources, options: ModelOptions) -> Trainer
     )
 
 
+def _trainer(family: str, *args: Any, **options: Any) -> TrainerBase[Any]:
+    module, name = _LAZY[family].split(":")
+    made: TrainerBase[Any] = getattr(import_module(f"mixtree.trainers.{module}"), name)(*args, **options)
+    return made
+
+
+def _ends_in_partial_fit(model: Any) -> bool:
+    """Whether it is a pipeline whose last step learns in steps."""
+    steps: Any = model.steps if hasattr(model, "steps") else []
+    return bool(steps) and hasattr(steps[-1][1], "partial_fit")
+
+
+def _is_estimator(model: Any) -> bool:
+    """Whether it is fitted at once: an object, not a class, with ``fit`` and without ``partial_fit``."""
+    one = hasattr(model, "fit") and not isinstance(model, type | str)
+    return one and not hasattr(model, "partial_fit") and not _ends_in_partial_fit(model)
+
+
 def _sklearn_estimator(name: str, classes: int) -> Any:
     from sklearn.utils import all_estimators
 
     kind = "classifier" if classes else "regressor"
-    known = {key: value for key, value in all_estimators(type_filter=kind) if hasattr(value, "partial_fit")}
+    known = dict(all_estimators(type_filter=kind))
     if name not in known:
         raise InputError(
-            f"sklearn:{name} is no {kind} that can be trained in steps; choose one of "
+            f"sklearn:{name} is no {kind}; choose one of "
             f"{', '.join(f'sklearn:{each}' for each in sorted(known))}"
         )
     estimator = known[name]
     # Log-loss is the one loss of SGDClassifier that gives probabilities.
     return estimator(loss="log_loss") if name == "SGDClassifier" else estimator()
-
-
-def _boosting(
-    library: str, sources: Sources, options: ModelOptions, params: dict[str, Any]
-) -> TrainerBase[Any]:
-    _refuse(options, "boosting models", "init", "class_weight", "reset_optimizer")
-    kind = LightGBMTrainer if library == "lightgbm" else XGBoostTrainer
-    # How many trees there are is the study's budget, a step each.
-    params = {name: value for name, value in params.items() if value is not None and name not in ROUNDS}
-    own = params.pop("learning_rate", DEFAULT_LR[library])
-    return kind(sources, params, learning_rate=own if options.lr is None else options.lr)
-
-
-def _changed(estimator: Any) -> dict[str, Any]:
-    """The parameters that a user has set: the others, the objective among them, follow from the data."""
-    usual = type(estimator)().get_params()
-    given: dict[str, Any] = estimator.get_params()
-    return {
-        name: value
-        for name, value in given.items()
-        if name not in usual or not (value is usual[name] or value == usual[name])
-    }
 
 
 def _sized(factory: Any, sources: Sources) -> Any:

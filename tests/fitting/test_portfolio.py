@@ -1,0 +1,204 @@
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import mixtree
+from mixtree import MixtureClassifier, MixtureRegressor
+from mixtree.cli import app
+from mixtree.errors import InputError, MixtreeError
+from mixtree.fitting.model_folder import load_model
+from mixtree.fitting.portfolio import can_log, deficits, join_weights, near_twins
+from mixtree.metrics import as_metric
+
+
+def part(count, seed, shift=0.0, *, numbers=False):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(size=count),
+            "income": np.where(rng.random(count) < 0.1, np.nan, rng.normal(size=count)),
+            "shop": rng.choice(["north", "south", "west"], count),
+            "constant": 1.0,
+        }
+    )
+    score = frame.age + (frame["shop"] == "north") + shift + 0.5 * rng.normal(size=count)
+    return frame, (np.exp(score) if numbers else (score > 0.5).astype(int)).to_numpy()
+
+
+def tables(*, numbers=False, target=60):
+    sources = {"a": part(150, 0, numbers=numbers), "b": part(100, 1, 0.5, numbers=numbers)}
+    return sources, part(target, 2, 1.0, numbers=numbers), part(80, 3, 1.0, numbers=numbers)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    sources, val, test = tables()
+    return mixtree.fit(sources, val, model="auto", effort="quick"), val, test
+
+
+def test_frames_are_fitted_by_a_portfolio(fitted):
+    result, _, test = fitted
+    found = result.predict(test[0])
+    assert found.shape == (80, 2)
+    assert ((found[:, 1] > 0.5) == test[1]).mean() > 0.7
+    assert list(result.spent) == ["lightgbm-source", "lightgbm-pooled", "linear-source", "linear-target"]
+    assert result.verdict.differences[-1][0] == "lightgbm-pooled"
+    assert "fits like this one, none of which saw the rows" in result.verdict.expectation
+    assert any("members, their weights" in note for note in result.verdict.notes)
+    assert sum(result.weights.values()) == pytest.approx(1.0)
+
+
+def test_the_same_seed_gives_the_same_portfolio(fitted):
+    result, _, test = fitted
+    sources, val, _ = tables()
+    again = mixtree.fit(sources, val, effort="quick")  # auto is the default of frames
+    assert np.array_equal(again.predict(test[0]), result.predict(test[0]))
+
+
+def test_a_study_that_stopped_keeps_its_members(tmp_path):
+    sources, val, test = tables()
+    stopped = 0
+
+    def stop(event):
+        nonlocal stopped
+        if type(event).__name__ == "NodeEvaluated" or "Evaluated" in type(event).__name__:
+            stopped += 1
+            if stopped == 2:
+                raise KeyboardInterrupt
+
+    place = tmp_path / "study.db"
+    with pytest.raises(KeyboardInterrupt):
+        mixtree.fit(sources, val, effort="quick", storage=place, listeners=[stop])
+    resumed = mixtree.fit(sources, val, effort="quick", storage=place, resume=True)
+    whole = mixtree.fit(sources, val, effort="quick")
+    assert np.allclose(resumed.predict(test[0]), whole.predict(test[0]))
+
+
+def test_a_regression_may_be_learnt_as_logarithms():
+    sources, val, test = tables(numbers=True)
+    result = mixtree.fit(sources, val, model="auto", effort="quick", metric="mae")
+    assert "lightgbm-log" in result.spent
+    assert any("positive and skewed" in note for note in result.notes)
+    naive = np.abs(test[1] - np.median(val[1])).mean()
+    assert np.abs(result.predict(test[0]) - test[1]).mean() < naive
+
+
+def test_a_column_and_an_option_that_a_portfolio_does_not_know():
+    sources, val, _ = tables()
+    with pytest.raises(InputError, match="model 'auto' is a portfolio and knows no budget"):
+        mixtree.fit(sources, val, model="auto", budget=100)
+    with pytest.raises(InputError, match="effort is one of"):
+        mixtree.fit(sources, val, model="auto", effort="none")
+
+
+@pytest.mark.parametrize("rows", [4, 10])
+def test_few_target_rows_and_a_source_of_one_class(rows):
+    sources, val, test = tables(target=rows)
+    sources["b"] = (sources["b"][0], np.ones(100, dtype=int))
+    labels = np.arange(rows) % 2
+    result = mixtree.fit(sources, (val[0], labels), model="auto", effort="quick")
+    assert result.predict(test[0]).shape == (80, 2)
+
+
+def test_a_category_never_seen_is_predicted():
+    sources, val, test = tables()
+    result = mixtree.fit(sources, val, model="auto", effort="quick")
+    assert np.isfinite(result.predict(test[0].assign(shop="east"))).all()
+
+
+def test_one_class_in_all_is_one_clear_sentence():
+    sources, val, _ = tables()
+    ones = {name: (x, np.zeros(len(x), dtype=int)) for name, (x, _) in sources.items()}
+    with pytest.raises(MixtreeError):
+        mixtree.fit(ones, (val[0], np.zeros(60, dtype=int)), model="auto", effort="quick")
+
+
+def test_estimators_fit_portfolios_and_explain_them():
+    sources, val, test = tables()
+    x = pd.concat([x for x, _ in sources.values()], ignore_index=True)
+    y = np.concatenate([y for _, y in sources.values()])
+    state = np.repeat(["a", "b"], [150, 100])
+    model = MixtureClassifier(effort="quick").fit(x, y, source=state, X_val=val[0], y_val=val[1])
+    assert set(model.spent_) >= {"lightgbm-source", "linear-source"}
+    found = model.explain_(*test, repeats=2)
+    assert found[0].column in ("age", "shop")
+    assert found[-1].value <= found[0].value and found[0].low < found[0].value < found[0].high
+    sources, val, test = tables(numbers=True)
+    y = np.concatenate([y for _, y in sources.values()])
+    model = MixtureRegressor(effort="quick").fit(x, y, source=state, X_val=val[0], y_val=val[1])
+    assert model.predict(test[0]).shape == (80,)
+
+
+def test_the_command_line_fits_shows_predicts_explains(tmp_path):
+    sources, val, test = tables()
+    pd.concat([x.assign(state=name, bought=y) for name, (x, y) in sources.items()]).to_csv(
+        tmp_path / "s.csv", index=False
+    )
+    for name, (x, y) in {"v": val, "t": test}.items():
+        x.assign(bought=y).to_csv(tmp_path / f"{name}.csv", index=False)
+
+    def run(*words):
+        told = CliRunner().invoke(app, [str(each) for each in words], catch_exceptions=False)
+        assert told.exit_code == 0, told.output
+        return told.output
+
+    out = tmp_path / "model"
+    flags = ("--source-col", "state", "--label", "bought", "--val", tmp_path / "v.csv", "--out", out)
+    run("fit", tmp_path / "s.csv", *flags, "--effort", "quick")
+    about = json.loads((out / "model.json").read_text())
+    assert [each["name"] for each in about["members"]][:2] == ["lightgbm-source", "lightgbm-pooled"]
+    assert "## Its members" in (out / "MODEL_CARD.md").read_text()
+    assert "members, their weights" in run("show", out)
+    run("predict", out, tmp_path / "t.csv", "-o", tmp_path / "p.csv")
+    assert len(pd.read_csv(tmp_path / "p.csv")) == 80
+    assert "age" in run("explain", out, tmp_path / "t.csv")
+    run("resume", out)
+    loaded = load_model(out)
+    assert np.isfinite(loaded.scores(test[0])).all()
+    with pytest.raises(InputError, match="a portfolio has no budget"):
+        run("resume", out, "--budget", "99")
+
+
+def test_weights_follow_how_surely_a_member_is_behind():
+    metric, y = as_metric("mae", classes=0), np.linspace(0, 1, 50)
+    rng = np.random.default_rng(0)
+    good, bad = y + 0.1 * rng.normal(size=50), y + 3 * rng.normal(size=50)
+    z = deficits(metric, y, [good, bad], 0)
+    assert z[0] == 0.0
+    assert z[1] > 4.0
+    weights = join_weights(z, np.ones(2), 50)
+    assert weights[0] > 0.95
+    few = join_weights(np.array([0.0, 2.0]), np.ones(2), 4)
+    many = join_weights(np.array([0.0, 2.0]), np.ones(2), 4000)
+    assert few[1] > many[1]  # of few rows closer to equal
+
+
+def test_rows_of_one_person_are_one_group():
+    rng = np.random.default_rng(0)
+    people = rng.normal(size=(20, 4))
+    rows = np.column_stack([np.repeat(people, 3, axis=0), rng.normal(size=60)])
+    assert np.array_equal(near_twins(rows), np.repeat(np.arange(0, 60, 3), 3))
+    alone = rng.normal(size=(60, 5))
+    assert np.array_equal(near_twins(alone), np.arange(60))
+
+
+def test_only_positive_and_skewed_labels_can_be_logarithms():
+    rng = np.random.default_rng(0)
+    assert can_log(np.exp(rng.normal(size=500)))
+    assert not can_log(rng.normal(size=500) + 10)
+    assert not can_log(np.exp(rng.normal(size=500)) - 1)
+
+
+def test_a_library_that_is_missing_is_told(monkeypatch):
+    sources, val, test = tables()
+    monkeypatch.setattr("mixtree.fitting.portfolio.has_catboost", lambda: False)
+    result = mixtree.fit(sources, val, model="auto", time_limit=0.01)
+    assert result.predict(test[0]).shape == (80, 2)
+    assert len(result.spent) < 8  # the time limit joins what is ready
+    x = pd.concat([x for x, _ in sources.values()], ignore_index=True)
+    y = np.concatenate([y for _, y in sources.values()])
+    with pytest.raises(ImportError, match="CatBoost needs optional packages"):
+        MixtureClassifier("catboost").fit(x, y, X_val=val[0], y_val=val[1])
