@@ -25,18 +25,6 @@ class Encoded:
     preprocessor: Preprocessor
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class FramePredictor:
-    """What predicts rows of frames like those that a fit was given."""
-
-    preprocessor: Preprocessor
-    inner: Any
-
-    def predict(self, x: Any) -> Any:
-        """Class probabilities (n, classes), or numbers (n,)."""
-        return self.inner.predict(self.preprocessor.transform(as_frame(x), where="these rows"))
-
-
 def are_frames(sources: Any, val: Any) -> bool:
     """Whether all rows are data frames."""
     if not isinstance(sources, Mapping) or not sources:

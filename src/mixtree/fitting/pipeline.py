@@ -8,18 +8,16 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from mixtree.data.leakage import independent
 from mixtree.data.sources import Rows, Sources, columns_of
 from mixtree.engine.study import Result, load_study, opened, run, seconds_left
 from mixtree.events import Listener
-from mixtree.fitting.frames import FramePredictor, are_frames, encoded
+from mixtree.fitting.frames import are_frames, encoded
 from mixtree.fitting.options import make_options
 from mixtree.fitting.portfolio import PortfolioTrainer
 from mixtree.fitting.portfolio_verdict import Case, judged_portfolio
 from mixtree.fitting.prepare import Prepared, as_rows, as_sources, model_of, prepare
+from mixtree.fitting.saving import FittedModel, as_they_are, model_files
 from mixtree.metrics import class_names
 from mixtree.storage.base import Storage
 from mixtree.trainer import Trainer
@@ -113,15 +111,6 @@ def run_prepared(
     return replace(result, model=model)
 
 
-def predicted(prepared: Prepared, result: Result[Any]) -> NDArray[Any]:
-    """What the returned model predicts for the validation rows that chose, in the labels' scaled units."""
-    found = result.predictions.get(result.node.path)
-    if found is None:
-        trainer: Any = prepared.trainer
-        found = trainer.predict(result.state, prepared.sources.validation.x)
-    return np.asarray(found)
-
-
 def fit(
     sources: Sources | Mapping[str, Any],
     val: tuple[Any, Any] | Rows | None = None,
@@ -177,7 +166,8 @@ def fit(
     Returns
     -------
     Result
-        With ``weights``, ``verdict`` and ``tree``; ``result.predict(x)`` predicts further rows.
+        With ``weights``, ``verdict`` and ``tree``; ``result.predict(x)`` predicts further rows,
+        ``result.save(folder)`` writes what ``mixtree predict`` reads.
 
     References
     ----------
@@ -213,9 +203,12 @@ def fit(
         listeners=listeners,
         columns=columns,
     )
-    return (
-        result if frames is None else replace(result, model=FramePredictor(frames.preprocessor, result.model))
-    )
+    if result.model is None:
+        return result
+    how = as_they_are(prepared.given, columns) if frames is None else frames.preprocessor
+    with class_names(prepared.labels or None, told=True):
+        files = model_files(prepared, result, preprocessor=how, warnings=prepared.warnings)
+    return replace(result, model=FittedModel(files, encodes=frames is not None))
 
 
 def load(storage: Storage | str | FilePath, study: str, trainer: Trainer[Any] | None = None) -> Result[Any]:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import config_context
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, Ridge, RidgeCV
 from sklearn.model_selection import StratifiedKFold
@@ -369,7 +370,8 @@ class Linear(Fitted):
         ridge: Any = Ridge(alpha=1.0)
         if few:
             alphas = np.geomspace(0.1, 1000.0, 9)
-            found = RidgeCV(alphas).fit(x.toarray() if is_sparse(x) else x, y, sample_weight=weight)
+            with config_context(enable_metadata_routing=False):
+                found = RidgeCV(alphas).fit(x.toarray() if is_sparse(x) else x, y, sample_weight=weight)
             ridge = Ridge(alpha=float(found.alpha_))
         ridge.fit(x, y, sample_weight=weight)
         for _ in range(_ITERATIONS if task.loss == ABSOLUTE else 0):
@@ -410,7 +412,9 @@ def _logistic(x: Any, y: NDArray[Any], weight: Array, *, few: bool) -> Any:
             Cs=_PENALTIES, cv=folds, scoring="neg_log_loss", max_iter=200, use_legacy_attributes=False,
             l1_ratios=(0.0,),
         )  # fmt: skip
-        return model.fit(x, y, sample_weight=weight)
+        # Where users route metadata, the scorer would have to ask for the weights.
+        with config_context(enable_metadata_routing=False):
+            return model.fit(x, y, sample_weight=weight)
     return LogisticRegression(C=0.03 if few else 1.0, max_iter=200).fit(x, y, sample_weight=weight)
 
 
