@@ -14,7 +14,7 @@ test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # What needs heavy real components: tests marked extras.
-test-extras: $(VENV)/.extras
+test-extras: $(VENV)/.extras $(VENV)-s3/.done
 	$(BIN)/python -m pytest tests -m extras
 
 # The quick part, for every commit.
@@ -65,9 +65,14 @@ $(VENV)/.dev: $(VENV)/.pip
 	$(PIP) install -q -c constraints.txt -e ".[all]" --group dev
 	touch $@ $(VENV)/.base $(VENV)/.demo
 
+$(VENV)-s3/.done: tests/cluster/s3-constraints.txt
+	test -x $(VENV)-s3/bin/python || $(PYTHON) -m venv $(VENV)-s3
+	$(VENV)-s3/bin/python -m pip install -q -c tests/cluster/s3-constraints.txt "moto[server]"
+	touch $@
+
 $(VENV)/.extras: $(VENV)/.dev
 	$(PIP) install -q -c constraints.txt -e ".[all]" --group extras
 	touch $@
 
 clean:
-	rm -rf $(VENV) mixtree-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
+	rm -rf $(VENV) $(VENV)-s3 mixtree-demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*

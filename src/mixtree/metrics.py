@@ -187,7 +187,18 @@ class Metric:
             raise DataError(f"metric {self.name!r}: there are no rows to score")
         if self.task == "classification":
             what = f"metric {self.name!r}"
-            return _class_labels(labels, stack.shape[2], what), stack, _check_probabilities(stack, what)
+            labels = _class_labels(labels, stack.shape[2], what)
+            with np.errstate(invalid="ignore", over="ignore"):
+                total = np.einsum("mnc->mn", stack)
+                off = np.abs(total - 1.0) > _NOT_PROBABILITIES
+            known = np.isfinite(total)
+            if (off & known).any():
+                model, row = np.argwhere(off & known)[0]
+                raise InputError(
+                    f"{what} needs probabilities, but the predictions of row {row} sum to "
+                    f"{total[model, row]:.4g}: apply a softmax to logits first"
+                )
+            return labels, stack, np.asarray(known.all(axis=1))
         return labels, stack, np.asarray(np.isfinite(stack).reshape(len(stack), -1).all(axis=1))
 
     def _terms(self, labels: Array, stack: Array) -> Floats:
@@ -427,21 +438,6 @@ def _class_labels(y: Array, classes: int, what: str) -> Array:
             f"labels must lie in 0 … {classes - 1}"
         )
     return y.astype(np.intp, copy=False)
-
-
-def _check_probabilities(stack: Array, what: str) -> Flags:
-    """Which models have finite predictions only; an error if those are no probabilities."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        total = np.einsum("mnc->mn", stack)
-        off = np.abs(total - 1.0) > _NOT_PROBABILITIES
-    known = np.isfinite(total)
-    if (off & known).any():
-        model, row = np.argwhere(off & known)[0]
-        raise InputError(
-            f"{what} needs probabilities, but the predictions of row {row} sum to "
-            f"{total[model, row]:.4g}: apply a softmax to logits first"
-        )
-    return np.asarray(known.all(axis=1))
 
 
 def _check_task(metric: Metric, classes: int) -> None:

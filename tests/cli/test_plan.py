@@ -141,3 +141,8 @@ def test_the_page_shows_what_the_command_prints_and_its_example_runs():
     at = shown.index(printed[0])
     assert shown[at : at + len(printed)] == printed
     assert doctest.testfile(str(page), module_relative=False, encoding="utf-8").failed == 0
+
+
+def test_a_width_for_so_many_workers():
+    numbers = ("--sources", 4, "--budget", 100000, "--steps", 50)
+    assert "width for 4 workers: --width 2 keeps 100% of them busy" in call(*numbers, "--workers", 4)

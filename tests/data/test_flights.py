@@ -35,7 +35,11 @@ def all_parts(problem: Problem) -> list[Rows]:
 
 def split(target: str, seed: int = 0, **sizes: int) -> Any:
     return module._split(
-        module._table().carrier, target, seed=seed, **{"validation": None, "test": None, **sizes}
+        module._table().carrier,
+        target,
+        seed=seed,
+        mixture=KNOWN_MIXTURE,
+        **{"validation": None, "test": None, **sizes},
     )
 
 
@@ -205,7 +209,7 @@ def test_bad_input_is_said_plainly(options: dict[str, Any], message: str) -> Non
 def test_absent_data_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"flight data needs .*mixtree\[demo\]"):
-        module._read()
+        module.flights_frame()
 
 
 @pytest.mark.parametrize("damage", ["absent", "broken", "emptied", "columns"])
@@ -221,7 +225,7 @@ def test_damaged_files_are_said_plainly(damage: str, tmp_path: Path, monkeypatch
     spec.submodule_search_locations = [str(tmp_path)]
     monkeypatch.setattr(module, "find_spec", lambda name: spec)
     with pytest.raises(DataError, match="cannot be read.*reinstall"):
-        module._read()
+        module.flights_frame()
 
 
 def test_the_data_package_and_polars_are_not_imported_before_they_are_needed() -> None:

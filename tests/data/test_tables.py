@@ -559,6 +559,7 @@ FINE: list[tuple[str, Change]] = [
 def test_what_is_unusual_but_right_just_works(folder: Folder, change: Change) -> None:
     spec = folder.spec(**change(folder))
     data = load_tables(spec)
+    assert set(data.doubtful) <= set(data.warnings)
     expected = ("no row of class", "of the rows have a value")
     assert not [line for line in data.warnings if not any(words in line for words in expected)]
     assert data.problem_sources.sizes.sum() == 120

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 import re
+import subprocess
+import sys
 import time
 import warnings
 from contextlib import closing
@@ -607,3 +609,15 @@ def test_spans_of_time_are_no_features():
     x = np.full((40, 3), np.timedelta64(5, "s"))
     with pytest.raises(DataError, match="features must be numbers, not timedelta64"):
         fit({"a": (x, np.arange(40) % 2)}, (x, np.arange(40) % 2), model="linear", budget=4)
+
+
+def test_a_fit_of_arrays_loads_only_the_libraries_of_its_own_model() -> None:
+    code = (
+        "import sys; from mixtree import fit; from mixtree.data.synthetic import synthetic;"
+        "fit(synthetic(rows=50).sources, model='linear', budget=20, steps=5);"
+        "unused = {'sklearn', 'lightgbm', 'xgboost', 'torch', 'optuna', 'mixtree.trainers.boosting',"
+        " 'mixtree.policies.peers.regmix'};"
+        "print(*sorted(unused & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert found.stdout.split() == []

@@ -356,3 +356,22 @@ def test_arrays_that_no_file_can_hold(models: Checkpoints, model: dict[str, Any]
 def test_a_place_that_nobody_knows() -> None:
     with pytest.raises(StorageError, match="cannot use 'nowhere://x' for checkpoints"):
         Checkpoints("nowhere://x", "s")
+
+
+def test_a_bucket_that_cannot_be_reached_is_told_without_its_keys(monkeypatch: Any) -> None:
+    pytest.importorskip("pyarrow")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    where = "s3://AKIDKEY:topsecret@bucket/models?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1"
+    models = Checkpoints(where, "s")
+    for act in (models.mark, models.count, models.clear, lambda: models.exists(())):
+        with pytest.raises(StorageError, match=r"s3://AKIDKEY@bucket/models") as caught:
+            act()
+        assert "topsecret" not in str(caught.value)
+
+
+def test_a_mark_is_no_model(models: Checkpoints) -> None:
+    mark = models.mark()
+    assert models.sees(mark)
+    assert models.count() == 0
+    models.unmark(mark)
+    assert not models.sees(mark)

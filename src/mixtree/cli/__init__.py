@@ -10,7 +10,19 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from mixtree.cli import arena, compare, demo, explain, fit, plan, predict, reproduce, studies, theory
+from mixtree.cli import (
+    arena,
+    compare,
+    demo,
+    explain,
+    fit,
+    plan,
+    predict,
+    reproduce,
+    simulate,
+    studies,
+    theory,
+)
 from mixtree.errors import InputError, MixtreeError
 from mixtree.places import said
 
@@ -38,7 +50,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Find the mixture of training sources, and the model, that do best on a target unlike any of them.",
 )
-for group in (plan, fit, predict, explain, compare, studies, demo, reproduce, arena, theory):
+for group in (plan, fit, predict, explain, compare, studies, demo, reproduce, arena, theory, simulate):
     group.add_to(app)
 
 

@@ -24,6 +24,7 @@ from mixtree.cli.options import (
     command,
     fit_options,
     seconds,
+    who_works,
     with_config,
 )
 from mixtree.cli.reports import dry_run, mixture_words, print_plan
@@ -50,6 +51,7 @@ _OTHERWISE: dict[str, dict[str, Any]] = {
         "help": "Study file or database URL that keeps every run: the same command goes on where it was cut.",
         "default": "none",
     },
+    "checkpoints": {"default": "beside the storage's file"},
     "study": {"help": "Name of the comparison: its runs are NAME/ALGORITHM/REPEAT.", "default": "compare"},
 }
 """What flags of ``fit`` mean here."""
@@ -59,7 +61,7 @@ FLAGS = (
     Flag(
         "algorithms",
         str,
-        "Ids, separated by commas.",
+        "Ids, separated by commas; those of rivals (lightgbm-weighted, linear-pooled …) too.",
         "auto, mixmatch-bisect+commit, uniform+decay …",
         metavar="A,B,C",
     ),
@@ -120,10 +122,10 @@ def compare(tables: list[Path], values: Values) -> None:
         else:
             typer.echo(said(f"would run in each of {repeats} repeats: {', '.join(algorithms)}"))
         return
-    progress = ComparisonProgress(len(algorithms) * len(contest.problems) * chosen.budget)
+    progress = ComparisonProgress(contest.steps)
     with progress, _place(values) as storage:
         runs, against = contest.run(
-            workers=values.get("workers", 1),
+            workers=who_works(values.get("workers", 1)),
             listeners=[progress],
             storage=storage,
             study="" if storage is None else values.get("study", "compare"),
@@ -165,7 +167,7 @@ def _place(values: Values) -> Any:
         raise InputError(f"--storage {values['storage']} is in memory and ends with the command: name a file")
     if "://" not in storage and not Path(storage).parent.is_dir():
         raise InputError(f"--storage {storage}: there is no folder {Path(storage).parent}; make it first")
-    return closing(open_storage(storage))
+    return closing(open_storage(storage, checkpoints=values.get("checkpoints")))
 
 
 def _rows(contest: Contest) -> str:
@@ -213,14 +215,15 @@ def _print(console: Any, summaries: list[Any], metric: str, rows: str) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("algorithm")
     table.add_column(f"{metric} ± sd", justify="right")
+    table.add_column("CPU (s)", justify="right")
     table.add_column("mixture (mean)")
     for each in summaries:
-        mixture = mixture_words(each.mixture, digits=2, least=0.005)
+        mixture = mixture_words(each.mixture, digits=2, least=0.005) if each.mixture else ""
         score = " ± ".join(
             figures(value, beside=(each.score,))[0] if isfinite(value) else "–"
             for value in (each.score, each.sd)
         )
-        table.add_row(escape(each.algorithm), score, escape(mixture))
+        table.add_row(escape(each.algorithm), score, f"{each.cpu:.1f}", escape(mixture or "–"))
     console.print(table)
     words = (
         f"{metric} on {rows}; mean ± sd over repeats. Every algorithm draws rows of its own: its models are "

@@ -18,6 +18,7 @@ from mixtree.cli.options import (
     fit_options,
     pairs,
     seconds,
+    who_works,
     whole,
     with_config,
 )
@@ -25,7 +26,6 @@ from mixtree.cli.place import certificate, find_place, is_portfolio, stored_at, 
 from mixtree.cli.reports import dry_run, print_plan, print_result
 from mixtree.cli.studies import Json, Name, Where, fit_recipe, open_existing, pick
 from mixtree.errors import InputError
-from mixtree.fitting.options import RUNNING
 
 if TYPE_CHECKING:
     from mixtree.data.tables import TableSpec
@@ -58,7 +58,10 @@ def resume(
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Processes that train.", show_default="as before")
+        str | None,
+        typer.Option(
+            metavar="N|ray…", help="Processes that train, or a Ray cluster.", show_default="as before"
+        ),
     ] = None,
     allow_changed_data: Annotated[
         bool,
@@ -129,7 +132,7 @@ def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_da
     from mixtree.storage.sql import open_storage
 
     place = find_place(values, resuming=resuming)
-    RUNNING["workers"].check(values.get("workers", 1))
+    workers = who_works(values.get("workers", 1))
     limit = seconds(values.get("time_limit"))
     data, options = read_tables(table_spec(tables, values), fit_options(values), model=values.get("model"))
     started = time.monotonic()
@@ -148,7 +151,7 @@ def _fit(tables: list[Path], values: Values, *, resuming: bool, allow_changed_da
             storage=storage,
             study=place.study,
             resume=resuming,
-            workers=values.get("workers", 1),
+            workers=workers,
             time_limit=limit,
             started=started,
             listeners=[progress],
@@ -224,7 +227,7 @@ def _recipe(tables: list[Path], values: Values, prepared: Prepared) -> dict[str,
             return [f"{key}={Path(file).resolve()}" for key, file in pairs(value, "--source").items()]
         return str(value.resolve()) if isinstance(value, Path) else value
 
-    skipped = ("json", "verbose", "storage", "study", "dry_run")
+    skipped = ("json", "verbose", "storage", "checkpoints", "study", "dry_run")
     chosen = prepared.chosen
     return {
         "command": "fit",

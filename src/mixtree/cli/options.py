@@ -153,6 +153,21 @@ def whole(text: str | int) -> int:
     raise typer.BadParameter(f"{str(text)!r} is not a whole number: write 10000, or 1e4")
 
 
+def who_works(given: object) -> int | str:
+    """A number of processes, or the text of a cluster, as ``--workers`` names them.
+
+    >>> who_works("2"), who_works("ray")
+    (2, 'ray')
+    """
+    text = str(given)
+    if text.startswith("ray"):
+        return text
+    count = whole(text)
+    if count < 1:
+        raise InputError(f"workers must be a whole number of at least 1; got {text}")
+    return count
+
+
 def with_config(tables: list[Path], given: Values, flags: Sequence[Flag]) -> tuple[list[Path], Values]:
     """The tables and options of a TOML file, overridden by what was given as flags."""
     if not (len(tables) == 1 and tables[0].suffix == ".toml"):
@@ -191,7 +206,7 @@ def _typed(file: Path, key: str, value: Any, flag: Flag) -> Any:
         if isinstance(value, Mapping):  # source = {fl = "fl.csv"}, min = {fl = 0.1}
             return [f"{name}={each}" for name, each in value.items()]
         return [str(each) for each in _as_list(value)]
-    if flag.name in ("nu", "time_limit"):
+    if flag.name in ("nu", "time_limit", "workers"):
         return str(value)
     if flag.kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)

@@ -25,6 +25,8 @@ class Place:
     out: Path
     storage: str
     study: str
+    checkpoints: str | None = None
+    """Where its models go, if that was said."""
 
     @property
     def has_own_storage(self) -> bool:
@@ -32,8 +34,10 @@ class Place:
         return "://" not in self.storage and Path(self.storage).resolve() == (self.out / "study.db").resolve()
 
     @property
-    def models(self) -> Path | None:
-        """Where a new study's models go if it is on a server; None: beside the study's file."""
+    def models(self) -> Path | str | None:
+        """Where a new study's models go if that was said or it is on a server; None: beside its file."""
+        if self.checkpoints is not None:
+            return self.checkpoints
         server = "://" in self.storage and not self.storage.startswith("sqlite")
         return self.out / "checkpoints" if server else None
 
@@ -149,7 +153,7 @@ def find_place(values: Values, *, resuming: bool) -> Place | None:
         raise InputError(
             f"--init and --out are both {out}: the new model would replace the one it starts from"
         )
-    place = Place(out, storage, values.get("study", "fit"))
+    place = Place(out, storage, values.get("study", "fit"), values.get("checkpoints"))
     check_name(place.study)
     if resuming:
         place.check_model(resuming=True)

@@ -22,6 +22,7 @@ from mixtree.cli.options import (
     command,
     fit_options,
     seconds,
+    who_works,
     with_config,
 )
 from mixtree.errors import InputError
@@ -44,6 +45,7 @@ _SHARED = (
 OWN = (
     Flag("time", str, "Instead of a budget: how long it may take, 90s, 10m, 2h.", "none", metavar="T"),
     Flag("sources", int, "Instead of tables: the number of sources.", "none", metavar="K"),
+    Flag("workers", int, "Recommend a width, leaves per round, for so many workers.", "none", metavar="N"),
     Flag("commit", float, "Share of the budget for the commit phase.", "0.5", metavar="SHARE"),
 )
 FLAGS = (*DATA, *(flag for flag in FITTING if flag.name in _SHARED), *OWN, *OUTPUT)
@@ -64,10 +66,29 @@ def plan(tables: list[Path], values: Values) -> None:
         raise InputError("give tables, or --sources K without any, not both")
     question = _from_tables(tables, values) if with_tables else _from_numbers(values)
     found = question.answer()
+    workers = who_works(values.get("workers", 1))
+    if isinstance(workers, str):
+        raise InputError(f"plan --workers takes the number of workers of the cluster; got {workers}")
+    width = _width(found, workers) if "workers" in values else None
     if values.get("json"):
-        typer.echo(json.dumps(found.as_dict()))
-    else:
-        _print(found)
+        typer.echo(json.dumps(found.as_dict() | ({} if width is None else {"width": width[0]})))
+        return
+    _print(found)
+    if width is not None:
+        typer.echo(
+            f"width for {workers} workers: --width {width[0]} keeps {width[1]:.0%} of them busy in a round "
+            "of equal trials"
+        )
+
+
+def _width(found: Plan, workers: int) -> tuple[int, float]:
+    from mixtree.planning.parallel import width_for
+
+    best = found.recommendation
+    for each in found.purchases:
+        if (each.partition, each.steps) == (best.partition, best.steps):
+            return width_for(workers, nodes=each.nodes, leaves=each.leaves, depth=each.depth[0])
+    return width_for(workers, nodes=1, leaves=1, depth=1)  # no search: one trial after the other
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,10 +59,11 @@ gzipped. What becomes of a table with something wrong in it is listed in [broken
 - `fit --dry-run`: `{rows, validation, holdout, test, features, classes, columns, policy, metric, budget,
   steps, batch_size, warnings}`.
 - `compare`: `{metric, budget, runs: [{algorithm, repeat, val_score, test_score, mixture, spent, lr_scale,
-  finished}], summary: [{algorithm, repeats, diverged, score, sd, mixture, spent, seconds}], verdict: {of,
-  repeats, sentences, against: [{name, difference, low, high, p}]}, scored_on, notes}`; differences are means
-  over the repeats, as the summary's scores are; `scored_on` says which rows `test_score` is of: test rows,
-  held-out rows, or, where it is null, the validation rows; `lr_scale` is below 1 where larger steps diverged.
+  finished}], summary: [{algorithm, repeats, diverged, score, sd, mixture, spent, seconds, cpu}], verdict:
+  {of, repeats, sentences, against: [{name, difference, low, high, p}]}, scored_on, notes}`; differences are
+  means over the repeats, as the summary's scores are; `scored_on` says which rows `test_score` is of: test
+  rows, held-out rows, or, where it is null, the validation rows; `lr_scale` is below 1 where larger steps
+  diverged.
 - `list`: `{studies: […]}`, each as `show` has it; `show`: `{study, status, rule, mixture, value, budget,
   spent, nodes, depth, seed, created, updated, events, verdict, certificate, decided, models}`, with `--tree`
   also `tree: [{path, phase, steps, value, mixture}]`; `models` is the place of the models.

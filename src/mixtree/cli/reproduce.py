@@ -46,7 +46,7 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Folder for runs, tables and figures.")] = Path(
         "mixtree-reproduce"
     ),
-    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+    workers: Annotated[str, typer.Option(help="Processes, or a Ray cluster: ray, ray:HOST:PORT.")] = "2",
     quick: Annotated[
         bool, typer.Option("--quick", help="The paper's budget only, not those on the way to it.")
     ] = False,
@@ -63,6 +63,7 @@ def reproduce(
     Every run is stored in the folder: a run that has finished is not run again, so an interrupted command
     goes on where it was.
     """
+    from mixtree.cli.options import who_works
     from mixtree.experiments.claims import LEAST_PAIRS
     from mixtree.experiments.document import too_few, write_pages
     from mixtree.experiments.parallel import Crew
@@ -84,7 +85,7 @@ def reproduce(
         progress.print(line, style="dim")
 
     results, drawn = [], []
-    with Crew(workers) as crew:
+    with Crew(who_works(workers)) as crew:
         for each in chosen:
             own = [
                 carry_out(each, name, out, crew=crew, repeats=repeats, points=points, say=say)

@@ -88,7 +88,14 @@ def inspect(column: pl.Series, rules: Rules, *, where: str, codes: bool = False)
     ``codes`` says that its values, though numbers or dates by their looks, are names.
     """
     kind = kind_of(column.dtype)
-    name, found = column.name, _found(column.dtype)
+    name = column.name
+    whole = column.dtype.is_integer()
+    found = {
+        "number": "whole numbers" if whole else "numbers",
+        "boolean": "true/false",
+        "text": "text",
+        "date": "dates",
+    }.get(kind, str(column.dtype))
     column = column.alias(_PLAIN)
     if kind == "other":
         raise DataError(
@@ -108,12 +115,6 @@ def inspect(column: pl.Series, rules: Rules, *, where: str, codes: bool = False)
         if format is not None:
             return _date(name, column, found, format, unsure=unsure)
     return _categorical(name, column, found, rules)
-
-
-def _found(dtype: pl.DataType) -> str:
-    words = {"number": "whole numbers" if dtype.is_integer() else "numbers", "boolean": "true/false"}
-    kind = kind_of(dtype)
-    return words.get(kind, {"text": "text", "date": "dates"}.get(kind, str(dtype)))
 
 
 def _dropped(name: str, found: str, why: str) -> tuple[Column, list[str]]:
@@ -251,42 +252,31 @@ def values_of(column: Column, series: pl.Series, *, where: str) -> pl.Series:
     if kind_of(series.dtype) == "other":
         raise _unfit(column, where, series.drop_nulls()[0])
     if column.kind == "numeric":
-        return _as_numeric(column, series, where)
+        if kind_of(series.dtype) == "text":
+            text = as_text(series).str.strip_chars()
+            series = text.cast(pl.Float64, strict=False)
+            odd = first_lost(text, series)
+            if odd is not None:
+                raise _unfit(column, where, odd)
+        elif kind_of(series.dtype) == "date":
+            raise _unfit(column, where, series.drop_nulls()[0])
+        return as_numbers(series)
     if column.kind == "date":
-        return _as_date(column, series, where)
-    return _as_truth(column, series, where) if column.boolean else as_text(series)
-
-
-def _as_numeric(column: Column, series: pl.Series, where: str) -> pl.Series:
-    if kind_of(series.dtype) == "text":
-        text = as_text(series).str.strip_chars()
-        series = text.cast(pl.Float64, strict=False)
-        odd = first_lost(text, series)
+        if kind_of(series.dtype) == "date":
+            return as_dates(series, None)
+        if kind_of(series.dtype) != "text":
+            raise _unfit(column, where, series.drop_nulls()[0])
+        text = as_text(series)
+        # Dates of a typed file may come as text later; only 2024-12-31 cannot be misread then.
+        format = column.format or date_format(text, formats=SURE_FORMATS)[0]
+        moments = as_dates(text, format)
+        odd = first_lost(text, moments)
         if odd is not None:
             raise _unfit(column, where, odd)
-    elif kind_of(series.dtype) == "date":
-        raise _unfit(column, where, series.drop_nulls()[0])
-    return as_numbers(series)
-
-
-def _as_date(column: Column, series: pl.Series, where: str) -> pl.Series:
-    if kind_of(series.dtype) == "date":
-        return as_dates(series, None)
-    if kind_of(series.dtype) != "text":
-        raise _unfit(column, where, series.drop_nulls()[0])
-    text = as_text(series)
-    # Dates of a typed file may come as text later; only 2024-12-31 cannot be misread then.
-    format = column.format or date_format(text, formats=SURE_FORMATS)[0]
-    moments = as_dates(text, format)
-    odd = first_lost(text, moments)
-    if odd is not None:
-        raise _unfit(column, where, odd)
-    return moments
-
-
-def _as_truth(column: Column, series: pl.Series, where: str) -> pl.Series:
-    kind = kind_of(series.dtype)
-    if kind == "number":
+        return moments
+    if not column.boolean:
+        return as_text(series)
+    if kind_of(series.dtype) == "number":
         numbers = as_numbers(series)
         odd = numbers.filter(~numbers.is_in([0.0, 1.0]))
         if len(odd):

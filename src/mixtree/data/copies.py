@@ -110,15 +110,13 @@ def _has_copies(rows: Rows, sample: Rows) -> bool:
     """Whether there are copies in the sample; of a large source in some more rows."""
     if (some := min(int(_SOME * np.sqrt(len(rows))), len(rows))) > len(sample):
         sample = rows.take(np.random.default_rng(0).choice(len(rows), some, replace=False))
-    return _twins(sample) and bool(_repeats(RowKeys.of(sample)).any())
-
-
-def _twins(rows: Rows) -> bool:
-    """Whether two rows may be the same, by a random direction of a few columns."""
-    x: Any = rows.x if is_sparse(rows.x) else rows.x.reshape(len(rows), -1)
+    # No two rows can be the same if none are along a random direction of a few columns.
+    x: Any = sample.x if is_sparse(sample.x) else sample.x.reshape(len(sample), -1)
     x = x[:, :_COLUMNS]
     along = np.sort(x @ np.random.default_rng(0).standard_normal(x.shape[1]))
-    return bool((np.diff(along) <= 1e-12 * np.abs(along).max(initial=0.0)).any())
+    if not (np.diff(along) <= 1e-12 * np.abs(along).max(initial=0.0)).any():
+        return False
+    return bool(_repeats(RowKeys.of(sample)).any())
 
 
 # --------------------------------------------------------------------------------------------- equal or alike

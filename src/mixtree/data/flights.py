@@ -177,7 +177,7 @@ def _table() -> _Table:
     """The joined table, read once per process."""
     import polars as pl
 
-    frame = _read()
+    frame = flights_frame()
     numbers, flags = _features()
     x = np.hstack([frame.select(part).cast(pl.Float32).to_numpy() for part in (numbers, flags)])
     y = (frame["arr_delay"] > LATE_MINUTES).to_numpy().astype(np.int64)
@@ -188,7 +188,7 @@ def _table() -> _Table:
     return _Table(names, np.arange(len(names)) < len(numbers), x, y, carrier)
 
 
-def _read() -> pl.DataFrame:
+def flights_frame() -> pl.DataFrame:
     """Flights of the five carriers that arrived, each beside the weather of its scheduled hour."""
     import polars as pl
 

@@ -33,13 +33,31 @@ def as_frame(table: Any, *, where: Where = "the table") -> pl.DataFrame:
     if isinstance(table, pl.LazyFrame):
         return table.collect()
     if _library(table) == "pandas" and frame_columns(table) is not None:
-        return _from_pandas(table, where)
+        labels = [str(label) for label in table.columns]
+        twice = sorted(label for label, count in Counter(labels).items() if count > 1)
+        if twice:
+            raise DataError(f"{where}: several columns are named {names(twice)}; give each its own name")
+        return pl.DataFrame(
+            [_series(label, table.iloc[:, place], where) for place, label in enumerate(labels)]
+        )
     if isinstance(table, Mapping):
         return pl.DataFrame([_series(str(name), values, where) for name, values in table.items()])
     if _library(table) == "pyarrow":
         frame = pl.from_arrow(table)
         return frame if isinstance(frame, pl.DataFrame) else frame.to_frame("x0")
-    return _from_array(table, where)
+    try:
+        array = np.asarray(table)
+    except ValueError as error:
+        raise DataError(f"{where}: rows of different lengths; give a table (rows × columns)") from error
+    if array.ndim != 2:
+        raise DataError(f"{where}: needs a table (rows × columns); got shape {array.shape}")
+    columns = (array[:, place] for place in range(array.shape[1]))
+    return pl.DataFrame(
+        [
+            _series(f"x{place}", _known(column) if column.dtype == object else column, where)
+            for place, column in enumerate(columns)
+        ]
+    )
 
 
 def kind_of(dtype: pl.DataType) -> Kind:
@@ -115,18 +133,13 @@ def _library(value: Any) -> str:
     return type(value).__module__.partition(".")[0]
 
 
-def _from_pandas(table: Any, where: Where) -> pl.DataFrame:
-    labels = [str(label) for label in table.columns]
-    twice = sorted(label for label, count in Counter(labels).items() if count > 1)
-    if twice:
-        raise DataError(f"{where}: several columns are named {names(twice)}; give each its own name")
-    return pl.DataFrame([_series(label, table.iloc[:, place], where) for place, label in enumerate(labels)])
-
-
 def _series(name: str, values: Any, where: Where) -> pl.Series:
     try:
         if _library(values) == "pandas":
-            values = _from_pandas_column(name, values)
+            # Numbers, flags and moments are numpy arrays in pandas already; the rest goes through Arrow.
+            if not isinstance(values.dtype, np.dtype) and find_spec("pyarrow") is None:
+                raise MissingExtraError(f"column {name!r} of the pandas table, {values.dtype},", "pandas")
+            values = pl.from_pandas(values)
         # Named last: polars takes a name such as ^a$ for a pattern.
         column = pl.Series("values", values, strict=True).alias(name)
     except (TypeError, ValueError, OverflowError, NotImplementedError, pl.exceptions.PolarsError) as error:
@@ -139,30 +152,6 @@ def _series(name: str, values: Any, where: Where) -> pl.Series:
             f"{where}: column {name!r} holds {type(column[0]).__name__} objects; make it numbers or text"
         )
     return column
-
-
-def _from_pandas_column(name: str, values: Any) -> pl.Series:
-    # Numbers, flags and moments are numpy arrays in pandas already; the rest goes through Arrow.
-    if not isinstance(values.dtype, np.dtype) and find_spec("pyarrow") is None:
-        raise MissingExtraError(f"column {name!r} of the pandas table, {values.dtype},", "pandas")
-    column: pl.Series = pl.from_pandas(values)
-    return column
-
-
-def _from_array(table: Any, where: Where) -> pl.DataFrame:
-    try:
-        array = np.asarray(table)
-    except ValueError as error:
-        raise DataError(f"{where}: rows of different lengths; give a table (rows × columns)") from error
-    if array.ndim != 2:
-        raise DataError(f"{where}: needs a table (rows × columns); got shape {array.shape}")
-    columns = (array[:, place] for place in range(array.shape[1]))
-    return pl.DataFrame(
-        [
-            _series(f"x{place}", _known(column) if column.dtype == object else column, where)
-            for place, column in enumerate(columns)
-        ]
-    )
 
 
 def _known(column: NDArray[Any]) -> list[Any]:

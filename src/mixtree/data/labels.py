@@ -53,7 +53,9 @@ class Labels:
                 f"label column {name!r}: every training row has {known[0]!r}, so there is nothing to learn"
             )
         if task == "auto":
-            task = "classification" if classes is not None else _guess(known)
+            named = known.dtype in (pl.String, pl.Boolean)
+            few = known.dtype.is_integer() and len(known) <= MOST_CLASSES
+            task = "classification" if classes is not None or named or few else "regression"
         if task == "regression":
             if known.dtype == pl.String:
                 raise DataError(f"label column {name!r}: a regression needs numbers; found {known[0]!r}")
@@ -142,12 +144,6 @@ def _whole(column: pl.Series) -> pl.Series | None:
         if not exact.dtype.is_integer():
             break
     return None
-
-
-def _guess(known: pl.Series) -> Task:
-    if known.dtype in (pl.String, pl.Boolean):
-        return "classification"
-    return "classification" if known.dtype.is_integer() and len(known) <= MOST_CLASSES else "regression"
 
 
 def _ordered(name: str, known: pl.Series, classes: Sequence[Label]) -> tuple[Label, ...]:

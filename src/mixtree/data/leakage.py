@@ -131,9 +131,19 @@ def tells_label(column: pl.Series, y: NDArray[Any], *, classes: int) -> str | No
     # Most columns are cleared by some of the rows.
     if exact(column.gather_every(step), y[::step]) and (step == 1 or exact(column, y)):
         return "in every training row"
+    if classes == 2 and kind_of(column.dtype) in ("text", "boolean"):
+        column = _shares(column, y)
     if classes <= 2 and kind_of(column.dtype) == "number" and _same_order(column, y, classes=classes):
         return "in nearly every training row"
     return None
+
+
+def _shares(column: pl.Series, y: NDArray[Any]) -> pl.Series:
+    """For every row the share of class 1 among the rows of its value; nothing if values are too many."""
+    table = pl.DataFrame([column, pl.Series("label", y)])
+    if column.n_unique() > min(_FEW_VALUES, len(column) // _EACH):
+        return pl.Series([None] * len(column), dtype=pl.Float64)
+    return table.select(pl.col("label").mean().over("value"))["label"]
 
 
 def _one_class_each(column: pl.Series, y: NDArray[Any]) -> bool:

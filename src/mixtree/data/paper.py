@@ -132,7 +132,7 @@ def _scaled(table: Features, train: NDArray[np.intp]) -> Any:
 # -- Allstate ---------------------------------------------------------------------------------------------
 
 _LETTERS = "ABCDEFG"
-_NOT_FEATURES = (
+NOT_FEATURES = (
     *("customer_ID", "state", "time", "location", "record_type", "G_final", "car_value"),
     *("age_matches_purchase", "purchase_row_demographics"),
 )
@@ -159,7 +159,7 @@ def allstate_features(file: Path) -> Features:
     if "G_final" not in table.columns:
         raise DataError(f"{file}: neither Allstate's quotes (record_type) nor one row per customer (G_final)")
     table = table.with_columns(pl.col("risk_factor").fill_null(-1))
-    numeric = [name for name in table.columns if name not in _NOT_FEATURES]
+    numeric = [name for name in table.columns if name not in NOT_FEATURES]
     cars = table["car_value"].fill_null("none")
     levels = sorted(cars.unique().to_list())
     return Features(

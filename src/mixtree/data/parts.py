@@ -36,7 +36,17 @@ def read_parts(spec: TableSpec, told: list[str]) -> dict[str, Part]:
     The label columns of all roles are of one type. What should be known of the files is told.
     """
     training = _training(spec, told)
-    parts = {"training": training, **_target(spec, training)}
+    parts = {"training": training}
+    text = [name for name, dtype in training.frame.schema.items() if kind_of(dtype) == "text"]
+    for role, table in {"validation": spec.val, "test": spec.test, "target": spec.target}.items():
+        if table is None:
+            continue
+        where, frame = _open(table, role, text)
+        _require(frame, spec.label, "label", where)
+        for column, use in ((spec.group_col, "group"), (spec.time_col, "time")):
+            if column is not None:
+                _require(frame, column, use, where)
+        parts[role] = Part(where, frame, frame[spec.label])
     columns = alike(spec.label, {role: part.label for role, part in parts.items()})
     return {role: _labelled(spec, part, columns[role], role, told) for role, part in parts.items()}
 
@@ -231,22 +241,6 @@ def _common_type(name: str, having: Mapping[str, pl.DataType]) -> pl.DataType:
         return pl.Datetime("us")
     told = ", ".join(f"{kind} in {where}" for kind, where in kinds.items())
     raise DataError(f"column {name!r} has different kinds of values: {told}; make them the same")
-
-
-def _target(spec: TableSpec, training: Part) -> dict[str, Part]:
-    text = [name for name, dtype in training.frame.schema.items() if kind_of(dtype) == "text"]
-    roles = {"validation": spec.val, "test": spec.test, "target": spec.target}
-    parts = {}
-    for role, table in roles.items():
-        if table is None:
-            continue
-        where, frame = _open(table, role, text)
-        _require(frame, spec.label, "label", where)
-        for column, use in ((spec.group_col, "group"), (spec.time_col, "time")):
-            if column is not None:
-                _require(frame, column, use, where)
-        parts[role] = Part(where, frame, frame[spec.label])
-    return parts
 
 
 def _labelled(spec: TableSpec, part: Part, label: pl.Series, role: str, told: list[str]) -> Part:

@@ -80,7 +80,12 @@ def read_table(
         elif kind == "Parquet":
             frame = pl.read_parquet(file.content, glob=False, hive_partitioning=False)
         else:
-            frame = _read_arrow(file)
+            with file.open() as opened:
+                try:
+                    frame = pl.read_ipc(opened)
+                except (pl.exceptions.PolarsError, OSError):
+                    opened.seek(0)
+                    frame = pl.read_ipc_stream(opened)  # the other of Arrow's two layouts
     if not frame.width:
         raise DataError(f"{path}: there are no columns in it")
     frame = with_plain_names(frame)
@@ -176,15 +181,6 @@ def _content(path: Path, *, zipped: bool) -> Path | bytes:
             "unpack it yourself if it is one"
         )
     return content
-
-
-def _read_arrow(file: _File) -> pl.DataFrame:
-    with file.open() as opened:
-        try:
-            return pl.read_ipc(opened)
-        except (pl.exceptions.PolarsError, OSError):
-            opened.seek(0)
-            return pl.read_ipc_stream(opened)  # the other of Arrow's two layouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,26 +394,23 @@ def _explained(file: _File) -> Iterator[None]:
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
         if isinstance(error, DataError):
             raise
-        _explain(file, error)
+        path, kind = file.path, file.kind
+        said = str(error).partition("\n")[0][:120]
+        if "utf-8" in said:
+            _wrong_encoding(file)
+        if kind in ("CSV", "TSV"):
+            dialect = _dialect(file)
+            found = _ragged(file, dialect) or _odd_quote(file, dialect)
+            raise DataError(
+                found or f"{path}: cannot be read as {kind} ({said}); check its quotes, or save it as Parquet"
+            ) from error
+        raise DataError(
+            f"{path}: cannot be read as {kind} ({said}); is it damaged or cut short? Write or download it "
+            "again"
+        ) from error
 
 
 def _unreadable(path: Path, error: OSError) -> DataError:
     if isinstance(error, PermissionError):
         return DataError(f"{path}: no permission to read it; check its owner and mode")
     return DataError(f"{path}: cannot be read: {error.strerror or error}")
-
-
-def _explain(file: _File, error: BaseException) -> NoReturn:
-    path, kind = file.path, file.kind
-    said = str(error).partition("\n")[0][:120]
-    if "utf-8" in said:
-        _wrong_encoding(file)
-    if kind in ("CSV", "TSV"):
-        dialect = _dialect(file)
-        found = _ragged(file, dialect) or _odd_quote(file, dialect)
-        raise DataError(
-            found or f"{path}: cannot be read as {kind} ({said}); check its quotes, or save it as Parquet"
-        ) from error
-    raise DataError(
-        f"{path}: cannot be read as {kind} ({said}); is it damaged or cut short? Write or download it again"
-    ) from error

@@ -78,25 +78,19 @@ class Sampler:
                 stream.advance(total - count)
             within = (random.random(count) * self.sizes[source]).astype(np.int64)
         else:
-            within = self._next_in_order(source, drawn, cursor)
+            within = np.empty(len(source), dtype=np.int64)
+            for k in np.flatnonzero(drawn):
+                epochs, places = np.divmod(cursor.drawn[k] + np.arange(drawn[k]), self.sizes[k])
+                rows = np.empty(drawn[k], dtype=np.int64)
+                for epoch in np.unique(epochs):
+                    now = epochs == epoch
+                    rows[now] = _shuffle(cursor.order, int(k), int(epoch), int(self.sizes[k]))[places[now]]
+                within[source == k] = rows
         return self.offsets[source] + within, Cursor(cursor.drawn + drawn, cursor.order)
 
     def epochs(self, cursor: Cursor) -> NDArray[np.float64]:
         """How often each source's rows were read on average."""
         return cursor.drawn / self.sizes
-
-    def _next_in_order(
-        self, source: NDArray[np.int64], drawn: NDArray[np.int64], cursor: Cursor
-    ) -> NDArray[np.int64]:
-        within = np.empty(len(source), dtype=np.int64)
-        for k in np.flatnonzero(drawn):
-            epochs, places = np.divmod(cursor.drawn[k] + np.arange(drawn[k]), self.sizes[k])
-            rows = np.empty(drawn[k], dtype=np.int64)
-            for epoch in np.unique(epochs):
-                now = epochs == epoch
-                rows[now] = _shuffle(cursor.order, int(k), int(epoch), int(self.sizes[k]))[places[now]]
-            within[source == k] = rows
-        return within
 
 
 @lru_cache(maxsize=256)

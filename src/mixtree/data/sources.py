@@ -101,7 +101,39 @@ class Sources:
     classes: int
 
     def __post_init__(self) -> None:
-        _check(self)
+        if not self.names:
+            raise DataError("there are no sources: give at least one")
+        for name in self.names:
+            if not isinstance(name, str) or not name:
+                raise DataError(f"a source's name is a text; got {name!r}: write {str(name)!r}, say")
+            if not is_text(name):
+                raise DataError(f"a source's name must be text that UTF-8 can hold; got {name!r}: rename it")
+            if name == TARGET:
+                raise DataError(
+                    f"a source cannot be called {TARGET!r}, which is what the target's own rows are called "
+                    "in a mixture: rename it"
+                )
+        if len(set(self.names)) != len(self.names):
+            raise DataError(f"source names must differ; got {', '.join(self.names)}")
+        if len(self.names) != len(self.rows):
+            raise DataError(f"{len(self.names)} names but {len(self.rows)} sources")
+        classes = self.classes
+        whole = isinstance(classes, int | np.integer) and not isinstance(classes, bool)
+        if not whole or not (classes == 0 or 2 <= classes <= _CLASSES_THAT_FIT):
+            raise DataError(
+                f"classes must be 2 or more, or 0 for a regression ({_CLASSES_THAT_FIT:,} at most); got "
+                f"{classes!r}"
+            )
+        if self.validation.weight is not None:
+            raise DataError(_NO_WEIGHTS.format(VALIDATION))
+        _check_table(self.validation, "validation")
+        shape = tuple(self.validation.x.shape[1:])
+        parts: Sequence[tuple[str, Rows]] = [
+            *((f"source {name!r}", part) for name, part in zip(self.names, self.rows, strict=True)),
+            ("validation", self.validation),
+        ]
+        for where, part in parts:
+            _check_rows(part, where, shape=shape, classes=self.classes)
 
     @classmethod
     def from_dict(
@@ -274,42 +306,6 @@ def rows_from(part: Any, where: str, columns: Sequence[Any] | None = None) -> Ro
     except ValueError as error:  # rows of different lengths
         raise DataError(f"{where}: features must be a table (rows × columns): {error}") from error
     return Rows(table, y.astype(np.int64) if y.dtype == np.bool_ else y, weight)
-
-
-def _check(sources: Sources) -> None:
-    if not sources.names:
-        raise DataError("there are no sources: give at least one")
-    for name in sources.names:
-        if not isinstance(name, str) or not name:
-            raise DataError(f"a source's name is a text; got {name!r}: write {str(name)!r}, say")
-        if not is_text(name):
-            raise DataError(f"a source's name must be text that UTF-8 can hold; got {name!r}: rename it")
-        if name == TARGET:
-            raise DataError(
-                f"a source cannot be called {TARGET!r}, which is what the target's own rows are called in a "
-                "mixture: rename it"
-            )
-    if len(set(sources.names)) != len(sources.names):
-        raise DataError(f"source names must differ; got {', '.join(sources.names)}")
-    if len(sources.names) != len(sources.rows):
-        raise DataError(f"{len(sources.names)} names but {len(sources.rows)} sources")
-    classes = sources.classes
-    whole = isinstance(classes, int | np.integer) and not isinstance(classes, bool)
-    if not whole or not (classes == 0 or 2 <= classes <= _CLASSES_THAT_FIT):
-        raise DataError(
-            f"classes must be 2 or more, or 0 for a regression ({_CLASSES_THAT_FIT:,} at most); got "
-            f"{classes!r}"
-        )
-    if sources.validation.weight is not None:
-        raise DataError(_NO_WEIGHTS.format(VALIDATION))
-    _check_table(sources.validation, "validation")
-    shape = tuple(sources.validation.x.shape[1:])
-    parts: Sequence[tuple[str, Rows]] = [
-        *((f"source {name!r}", part) for name, part in zip(sources.names, sources.rows, strict=True)),
-        ("validation", sources.validation),
-    ]
-    for where, part in parts:
-        _check_rows(part, where, shape=shape, classes=sources.classes)
 
 
 def _check_table(part: Rows, where: str) -> None:

@@ -49,7 +49,41 @@ class TableSpec:
                 object.__setattr__(self, name, plain_name(value))
         for name in ("drop", "categorical"):
             object.__setattr__(self, name, tuple(map(plain_name, getattr(self, name))))
-        _check(self)
+        named = isinstance(self.tables, Mapping)
+        if not self.sources:
+            raise InputError("there are no tables: give at least one file")
+        for source, _ in self.sources:
+            if source is not None and not is_text(source):
+                raise InputError(
+                    f"a source's name must be text that UTF-8 can hold; got {source!r}: rename it"
+                )
+        if named and self.source_col is not None:
+            raise InputError("files are named by source already: leave out source_col (--source-col)")
+        if not named and self.source_col is None:
+            raise InputError(
+                "which source is a row from? Name the column that says it (source_col, --source-col), or give"
+                " one file per source ({name: file}, --source name=file)"
+            )
+        if (self.val is None) == (self.target is None):
+            raise InputError(
+                "give validation rows of the target: a file of their own (val, --val) or a file to be split"
+                " (target, --target), one of the two"
+            )
+        if self.target is not None and self.test is not None:
+            raise InputError("the rows of target that do not validate are the test: leave out test (--test)")
+        if self.target is None and (self.group_col is not None or self.time_col is not None):
+            raise InputError("group_col and time_col say how to split a target file: give target (--target)")
+        if self.group_col is not None and self.time_col is not None:
+            raise InputError("split by group or by time, not both: leave out group_col or time_col")
+        if not 0 < self.val_frac < 1:
+            raise InputError(f"the validation fraction must lie between 0 and 1; got {self.val_frac}")
+        kept = [name for name in (self.label, self.source_col) if name is not None]
+        if len(set(kept)) < len(kept):
+            raise InputError(f"label and source cannot be the same column {self.label!r}")
+        if set(kept) & set(self.drop):
+            raise InputError(
+                f"column {names(sorted(set(kept) & set(self.drop)))} is needed and cannot be dropped"
+            )
 
     @property
     def sources(self) -> list[tuple[str | None, Table]]:
@@ -58,39 +92,3 @@ class TableSpec:
             return list(self.tables.items())
         many = isinstance(self.tables, list | tuple)
         return [(None, table) for table in (self.tables if many else [self.tables])]
-
-
-def _check(spec: TableSpec) -> None:
-    named = isinstance(spec.tables, Mapping)
-    if not spec.sources:
-        raise InputError("there are no tables: give at least one file")
-    for name, _ in spec.sources:
-        if name is not None and not is_text(name):
-            raise InputError(f"a source's name must be text that UTF-8 can hold; got {name!r}: rename it")
-    if named and spec.source_col is not None:
-        raise InputError("files are named by source already: leave out source_col (--source-col)")
-    if not named and spec.source_col is None:
-        raise InputError(
-            "which source is a row from? Name the column that says it (source_col, --source-col), or give one"
-            " file per source ({name: file}, --source name=file)"
-        )
-    if (spec.val is None) == (spec.target is None):
-        raise InputError(
-            "give validation rows of the target: a file of their own (val, --val) or a file to be split"
-            " (target, --target), one of the two"
-        )
-    if spec.target is not None and spec.test is not None:
-        raise InputError("the rows of target that do not validate are the test: leave out test (--test)")
-    if spec.target is None and (spec.group_col is not None or spec.time_col is not None):
-        raise InputError("group_col and time_col say how to split a target file: give target (--target)")
-    if spec.group_col is not None and spec.time_col is not None:
-        raise InputError("split by group or by time, not both: leave out group_col or time_col")
-    if not 0 < spec.val_frac < 1:
-        raise InputError(f"the validation fraction must lie between 0 and 1; got {spec.val_frac}")
-    kept = [name for name in (spec.label, spec.source_col) if name is not None]
-    if len(set(kept)) < len(kept):
-        raise InputError(f"label and source cannot be the same column {spec.label!r}")
-    if set(kept) & set(spec.drop):
-        raise InputError(
-            f"column {names(sorted(set(kept) & set(spec.drop)))} is needed and cannot be dropped"
-        )

@@ -73,7 +73,16 @@ def synthetic(
     >>> problem.alpha, problem.sources.sizes, problem.sources.validation.x.shape
     (array([0.25, 0.75]), array([2000, 2000]), (200, 10))
     """
-    _check_choices(kind, hull, classes, concentration, label_shift)
+    if kind not in ("logistic", "neural"):
+        raise InputError(f"synthetic: unknown kind {kind!r}; choose 'logistic' or 'neural'")
+    if hull not in ("inside", "outside"):
+        raise InputError(f"synthetic: unknown hull {hull!r}; choose 'inside' or 'outside'")
+    if classes < 0 or classes == 1:
+        raise InputError(f"synthetic: classes must be 2 or more, or 0 for a regression; got {classes}")
+    if not 0.0 < concentration <= 1.0:
+        raise InputError(f"synthetic: concentration must lie in (0, 1]; got {concentration:g}")
+    if not 0.0 <= label_shift < np.inf:
+        raise InputError(f"synthetic: label_shift must be finite and at least 0; got {label_shift:g}")
     _check_counts(sources=sources, features=features, validation=validation, test=test)
     sizes = [rows] * sources if isinstance(rows, int | np.integer) else list(rows)
     if len(sizes) != sources:
@@ -178,16 +187,3 @@ def _check_counts(**counts: int) -> None:
     for name, count in counts.items():
         if count < 1:
             raise InputError(f"synthetic: {name} must be at least 1; got {count}")
-
-
-def _check_choices(kind: str, hull: str, classes: int, concentration: float, label_shift: float) -> None:
-    if kind not in ("logistic", "neural"):
-        raise InputError(f"synthetic: unknown kind {kind!r}; choose 'logistic' or 'neural'")
-    if hull not in ("inside", "outside"):
-        raise InputError(f"synthetic: unknown hull {hull!r}; choose 'inside' or 'outside'")
-    if classes < 0 or classes == 1:
-        raise InputError(f"synthetic: classes must be 2 or more, or 0 for a regression; got {classes}")
-    if not 0.0 < concentration <= 1.0:
-        raise InputError(f"synthetic: concentration must lie in (0, 1]; got {concentration:g}")
-    if not 0.0 <= label_shift < np.inf:
-        raise InputError(f"synthetic: label_shift must be finite and at least 0; got {label_shift:g}")

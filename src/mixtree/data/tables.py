@@ -86,8 +86,20 @@ def load_tables(spec: TableSpec, *, seed: int = 0, preprocessor: Preprocessor | 
     told += [words for part in parts.values() for words in unlike(preprocessor, part.frame, where=part.where)]
     judges = {role: _Judge.of(part, preprocessor, y[role]) for role, part in parts.items()}
     if "target" in judges:
-        judges = _split(spec, parts["target"], judges["target"], seed)
-    leakage = _leakage(Keys.of(preprocessor.keys(frame), y["training"]), rows, judges)
+        target = parts["target"]
+        judge = judges["target"]
+        first, rest = split_rows(
+            judge.rows.y,
+            spec.val_frac,
+            seed=seed,
+            groups=None if spec.group_col is None else target.frame[spec.group_col],
+            times=None if spec.time_col is None else target.frame[spec.time_col],
+            where=target.where,
+        )
+        judges = {"validation": judge.take(first), "test": judge.take(rest)}
+    keys = Keys.of(preprocessor.keys(frame), y["training"])
+    by_source = {name: keys.take(index) for name, index in rows.items()}
+    leakage = find_leakage(by_source, {role: judge.keys for role, judge in judges.items()})
     given_away = [
         f"column {column.name!r} alone tells the label {spec.label!r} {where}: is it known when predictions "
         "are made? If not, leave it out (--drop)"
@@ -96,8 +108,10 @@ def load_tables(spec: TableSpec, *, seed: int = 0, preprocessor: Preprocessor | 
     ]
     ready = {name: Rows(x, y["training"][rows[name]]) for name, x in _encoded(preprocessor, frame, rows)}
     told += _notes(labels, ready)
-    absent = _absent(labels, judges["validation"].rows)
     validation, classes = judges["validation"].rows, len(labels.classes or ())
+    lacking = labels.absent(validation.y)
+    missed = f"validation has no row of class {names(lacking, most=5)}"
+    absent = [f"{missed}: scores say nothing about it"] if lacking else []
     sources = Sources(tuple(ready), tuple(ready.values()), validation, classes)
     test = judges["test"].rows if "test" in judges else None
     sources, test, doubts = independent(sources, test, leakage=leakage)
@@ -126,18 +140,6 @@ class _Judge:
 
     def take(self, index: NDArray[Any]) -> _Judge:
         return _Judge(self.rows.take(index), self.keys.take(index))
-
-
-def _split(spec: TableSpec, part: Part, judge: _Judge, seed: int) -> dict[str, _Judge]:
-    first, rest = split_rows(
-        judge.rows.y,
-        spec.val_frac,
-        seed=seed,
-        groups=None if spec.group_col is None else part.frame[spec.group_col],
-        times=None if spec.time_col is None else part.frame[spec.time_col],
-        where=part.where,
-    )
-    return {"validation": judge.take(first), "test": judge.take(rest)}
 
 
 def _rows_by_source(spec: TableSpec, training: Part) -> dict[str, NDArray[np.int64]]:
@@ -181,13 +183,6 @@ def _compact(frame: pl.DataFrame, preprocessor: Preprocessor) -> pl.DataFrame:
     return pl.DataFrame(ready)
 
 
-def _leakage(
-    keys: Keys, rows: Mapping[str, NDArray[np.int64]], judges: Mapping[str, _Judge]
-) -> tuple[Overlap, ...]:
-    sources = {name: keys.take(index) for name, index in rows.items()}
-    return find_leakage(sources, {role: judge.keys for role, judge in judges.items()})
-
-
 def _notes(labels: Labels, sources: Mapping[str, Rows]) -> list[str]:
     """Which classes a source lacks, and which sources are tiny."""
     told = []
@@ -203,10 +198,3 @@ def _notes(labels: Labels, sources: Mapping[str, Rows]) -> list[str]:
         if absent
     ]
     return told
-
-
-def _absent(labels: Labels, validation: Rows) -> list[str]:
-    absent = labels.absent(validation.y)
-    if not absent:
-        return []
-    return [f"validation has no row of class {names(absent, most=5)}: scores say nothing about it"]

@@ -9,7 +9,7 @@ from math import inf, isfinite
 from typing import Generic, Literal
 
 from mixtree.engine.checks import Checked
-from mixtree.engine.executors import start_executor
+from mixtree.engine.executors import Cluster, start_executor
 from mixtree.engine.executors.base import Done, Executor, Group, Runner
 from mixtree.engine.interrupts import Interrupts
 from mixtree.engine.models import Models, Upkeep
@@ -33,7 +33,7 @@ CANNOT_MERGE = "this trainer cannot merge models (it has no merge)"
 class Limits:
     """How a study runs; none of it changes its numbers."""
 
-    workers: int = 1
+    workers: int | Cluster = 1
     time_limit: float | None = None
     max_failures: int = 3
     keep: Literal["all", "frontier", "best"] = "frontier"
@@ -162,7 +162,7 @@ class Loop(Generic[State]):
     def _carried_out(self, groups: Sequence[Group], *, fresh: bool) -> Iterator[Done]:
         """What comes of groups. Looks are taken here: they cost less than sending them to a worker."""
         if self._executor is None:
-            self._executor = start_executor(self.runner, self.limits)
+            self._executor = start_executor(self.runner, self.models, self.limits)
         here = [group for group in groups if all(not trial.steps for trial in group)]
         if here and self.trainer.merge is None:
             self.reporter.warn(f"{CANNOT_MERGE}: looks at merged models count as worst")
@@ -180,7 +180,7 @@ class Loop(Generic[State]):
             return self.history.groups(trials, self._group)
         if not any(trial.steps for trial in trials):
             return [tuple(trials)]
-        return [(trial,) for trial in trials] if self.limits.workers > 1 else [tuple(trials)]
+        return [(trial,) for trial in trials] if self.limits.workers != 1 else [tuple(trials)]
 
     def _take(self, done: Done, wanted: set[Path]) -> dict[Path, Evaluation]:
         """What a group has measured of the wanted nodes, written down; of others it is compared."""
@@ -193,7 +193,7 @@ class Loop(Generic[State]):
         elif len(measured) != len(done.group):
             raise SearchError(f"the trainer evaluated {len(measured)} of {len(done.group)} models")
         self._steps_run += sum(trial.steps for trial in done.group)
-        self._seconds_run += done.seconds / self.limits.workers
+        self._seconds_run += done.seconds / (self._executor.workers if self._executor else 1)
         evaluations, rows, number = {}, [], self.history.round_of
         for trial, each in zip(done.group, measured, strict=True):
             evaluation = self.value(each)

@@ -48,7 +48,7 @@ class Models(Generic[State]):
             if size is None:
                 size = self._size(path, state)
         else:
-            arrays = self._arrays(state)
+            arrays = arrays_of(self._trainer, state)
             self.checkpoints.write(path, arrays)
             size = sum(array.nbytes for array in arrays.values())
         if path in self._recent:
@@ -91,7 +91,7 @@ class Models(Generic[State]):
         if self.checkpoints is None:
             self.checkpoints = self._spill()
             for path, (state, _) in self._recent.items():
-                self.checkpoints.write(path, self._arrays(state))
+                self.checkpoints.write(path, arrays_of(self._trainer, state))
             self._spilled.clear()
         return self.checkpoints
 
@@ -101,22 +101,10 @@ class Models(Generic[State]):
             self._folder.cleanup()
             self._folder = None
 
-    def _arrays(self, state: State) -> dict[str, NDArray[Any]]:
-        """A model as its trainer saves it."""
-        arrays: Any = self._trainer.save(state)
-        if not isinstance(arrays, Mapping) or not all(
-            is_text(name) and isinstance(array, np.ndarray | np.generic) for name, array in arrays.items()
-        ):
-            raise SearchError(
-                "a model is saved as {name: array}, numpy arrays under names that UTF-8 can hold; the "
-                f"trainer's save returned {repr(arrays)[:80]}"
-            )
-        return dict(arrays)
-
     def _size(self, path: Path, state: State) -> int:
         # Models of one height have seen the same steps: measuring one of them is enough, and saving each only
         # to weigh it would cost as much as a short training.
-        size = sum(array.nbytes for array in self._arrays(state).values())
+        size = sum(array.nbytes for array in arrays_of(self._trainer, state).values())
         self._sizes[len(path)] = size
         return size
 
@@ -134,7 +122,7 @@ class Models(Generic[State]):
             state, size = self._recent.pop(path)
             self._bytes -= size
             if self.checkpoints is None and path not in self._spilled:
-                self._spill().write(path, self._arrays(state))
+                self._spill().write(path, arrays_of(self._trainer, state))
                 self._spilled.add(path)
 
     def _spill(self) -> Checkpoints:
@@ -144,6 +132,19 @@ class Models(Generic[State]):
             self._folder = tempfile.TemporaryDirectory(prefix="mixtree-", ignore_cleanup_errors=True)
             self._temporary = Checkpoints(self._folder.name, "study")
         return self._temporary
+
+
+def arrays_of(trainer: TrainerBase[State], state: State) -> dict[str, NDArray[Any]]:
+    """A model as its trainer saves it."""
+    arrays: Any = trainer.save(state)
+    if not isinstance(arrays, Mapping) or not all(
+        is_text(name) and isinstance(array, np.ndarray | np.generic) for name, array in arrays.items()
+    ):
+        raise SearchError(
+            "a model is saved as {name: array}, numpy arrays under names that UTF-8 can hold; the "
+            f"trainer's save returned {repr(arrays)[:80]}"
+        )
+    return dict(arrays)
 
 
 class Upkeep:

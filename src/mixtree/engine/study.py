@@ -18,7 +18,7 @@ from mixtree.data.allocation import Allocation, given, named
 from mixtree.data.fingerprint import data_fingerprint, differences, model_key, rows_fingerprint, settings
 from mixtree.data.sources import TARGET, Sources
 from mixtree.engine.checks import Checked, source_names
-from mixtree.engine.executors.processes import leave_if_unguarded
+from mixtree.engine.executors import who_works
 from mixtree.engine.loop import Limits, Loop, Objective
 from mixtree.engine.recompute import model
 from mixtree.engine.reporting import Reporter
@@ -163,7 +163,7 @@ def run(
     storage: Storage | str | FilePath | None = None,
     study: str = "study",
     resume: bool = False,
-    workers: int = 1,
+    workers: int | str = 1,
     objective: Objective | None = None,
     listeners: Sequence[Listener] = (),
     keep: Literal["all", "frontier", "best"] = "frontier",
@@ -193,7 +193,8 @@ def run(
         Go on with the stored study of this name: it ends as if it had never been interrupted. A finished one
         whose search now has a larger budget goes on too.
     workers
-        Processes that train; the answer is the same for any number.
+        Processes that train, or a Ray cluster: ``"ray"``, ``"ray:HOST:PORT"``, ``"ray://HOST:PORT"``, with
+        options such as ``"ray?num_gpus=1"``; the answer is the same for all of them.
     objective
         What the search minimises, made of what the trainer measured; by default the trainer's loss.
     listeners
@@ -232,10 +233,7 @@ def run(
     50
     """
     searching, training = as_search(search), as_trainer(trainer)
-    if not isinstance(workers, int | np.integer) or workers < 1:
-        raise InputError(f"workers must be a whole number of at least 1; got {workers!r}")
-    if workers > 1:
-        leave_if_unguarded()
+    at_work = who_works(workers)
     if keep not in ("all", "frontier", "best"):
         raise InputError(f"keep must be 'all', 'frontier' or 'best'; got {keep!r}")
     _check_time_limit(time_limit)
@@ -246,7 +244,7 @@ def run(
     if not isinstance(listeners, list | tuple) or not all(map(callable, listeners)):
         raise InputError(f"listeners is a list of functions of an event; got {type(listeners).__name__}")
     check = Checked(searching, training, name=type(search).__name__)
-    limits = Limits(workers, time_limit, max_failures, keep, keep_predictions, allow_changed_data)
+    limits = Limits(at_work, time_limit, max_failures, keep, keep_predictions, allow_changed_data)
     rows: Any = training.sources if data is None else data
     sources = rows if isinstance(rows, Sources) else None
     config: dict[str, Any] = {

@@ -219,31 +219,26 @@ class _Distance:
 
     def _within(self, inner: Floats) -> Floats:
         if compiled.hull_distances is None or np.square(self.around).sum(axis=1).max() > _FAR:
-            return self._by_faces(inner)
+            # By trying every face of the hull on all points at once. A point's nearest one lies inside some
+            # face and is its foot on that face's plane. A foot that is inside its face is in the hull: the
+            # nearest of those it is.
+            if self.inner.shape[1] > _CORNERS:  # faces are 2^K − 1
+                feet = np.stack([self.inner @ nearest_in_hull(self.inner, point) for point in inner])
+                return np.asarray(np.square(feet - inner).sum(axis=1))
+            nearest = np.square(inner[:, :, None] - self.inner).sum(axis=1).min(axis=1)  # of the corners
+            for first, edges, foot in self.faces:
+                gaps = inner - first
+                weights = gaps @ foot
+                gaps -= weights @ edges
+                inside = (weights >= 0.0).all(axis=2) & (weights.sum(axis=2) <= 1.0)
+                squared = np.where(inside, np.einsum("fij,fij->fi", gaps, gaps), np.inf)
+                np.minimum(nearest, squared.min(axis=0), out=nearest)
+            return np.asarray(nearest)
         nearest = np.empty(len(inner))
         compiled.hull_distances(
             self.around, np.ascontiguousarray(inner - self.middle), len(self.middle), nearest
         )
         return nearest
-
-    def _by_faces(self, inner: Floats) -> Floats:
-        """By trying every face of the hull on all points at once.
-
-        A point's nearest one lies inside some face and is its foot on that face's plane. A foot that is
-        inside its face is in the hull: the nearest of those it is.
-        """
-        if self.inner.shape[1] > _CORNERS:  # faces are 2^K − 1
-            feet = np.stack([self.inner @ nearest_in_hull(self.inner, point) for point in inner])
-            return np.asarray(np.square(feet - inner).sum(axis=1))
-        nearest = np.square(inner[:, :, None] - self.inner).sum(axis=1).min(axis=1)  # of the corners
-        for first, edges, foot in self.faces:
-            gaps = inner - first
-            weights = gaps @ foot
-            gaps -= weights @ edges
-            inside = (weights >= 0.0).all(axis=2) & (weights.sum(axis=2) <= 1.0)
-            squared = np.where(inside, np.einsum("fij,fij->fi", gaps, gaps), np.inf)
-            np.minimum(nearest, squared.min(axis=0), out=nearest)
-        return np.asarray(nearest)
 
     @cached_property
     def faces(self) -> list[tuple[Floats, Floats, Floats]]:

@@ -164,14 +164,6 @@ def interchangeable(names: Sequence[str], estimate: Estimate) -> tuple[tuple[str
     return tuple(tuple(names[place] for place in group) for group in sorted(found) if unknown[group].all())
 
 
-def _sum_of(group: Sequence[str], known: Sequence[str], estimate: Estimate) -> tuple[float, float]:
-    """The 95 % interval of the sum of some weights."""
-    inside = np.isin(known, group).astype(np.float64)
-    deviation = np.sqrt(np.maximum(inside @ estimate.covariance @ inside, 0.0))
-    low, high = intervals(np.atleast_1d(inside @ estimate.free), np.atleast_1d(deviation), estimate.n)
-    return float(low[0]), float(high[0])
-
-
 def _notes(
     rows: Mapping[str, Weight],
     known: Sequence[str],
@@ -200,10 +192,12 @@ def _notes(
             notes.append("by the means of these rows all sources are interchangeable: the split is not known")
             continue
         assert estimate is not None  # which the groups come from
-        low, high = _sum_of(group, known, estimate)
+        inside = np.isin(known, group).astype(np.float64)
+        deviation = np.sqrt(np.maximum(inside @ estimate.covariance @ inside, 0.0))
+        lows, highs = intervals(np.atleast_1d(inside @ estimate.free), np.atleast_1d(deviation), estimate.n)
         notes.append(
             f"by the means of these rows {listed(group)} are interchangeable: the sum of their weights is "
-            f"{low:.2f} to {high:.2f}, the split is not known"
+            f"{lows[0]:.2f} to {highs[0]:.2f}, the split is not known"
         )
     if explained is False:  # what a source weighs in the nearest mixture says nothing about its worth then
         return tuple(notes)

@@ -151,7 +151,7 @@ def judge(relation: Relation, advantage: Interval, tolerance: float) -> tuple[Ou
         return "undecided", f"{advantage.pairs} repeats with scores decide nothing"
     low, high = _range(relation, tolerance)
     if low < advantage.low and advantage.high < high:
-        return "holds", f"the interval lies {_words(low, high)}"
+        return "holds", f"the interval lies {f'within ± {high:g}' if isfinite(high) else f'above {low:g}'}"
     if advantage.high <= low:
         return "refuted", f"the interval ends {'below' if advantage.high < low else 'at'} {low:g}"
     if advantage.low >= high:
@@ -164,12 +164,6 @@ def _range(relation: Relation, tolerance: float) -> tuple[float, float]:
     if relation in ("better", "narrower"):
         return 0.0, inf
     return -tolerance, inf if relation == "no worse" else tolerance
-
-
-def _words(low: float, high: float) -> str:
-    if isfinite(high):
-        return f"within ± {high:g}"
-    return f"above {low:g}"
 
 
 def needed_repeats(relation: Relation, advantage: Interval, tolerance: float) -> float:
@@ -207,7 +201,12 @@ def check(
             differences = sign * (scores[left] - scores[right])
             if claim.than is not None:
                 wide, wider = (resolve(name) for name in claim.than)
-                differences = _narrowing(sign * (scores[wide] - scores[wider]), differences)
+                # |wide gap| − |narrow gap| by repeat, each gap signed by its own mean.
+                gaps = (sign * (scores[wide] - scores[wider]), differences)
+                first, second = (
+                    np.sign(np.nanmean(each)) if np.isfinite(each).any() else 1.0 for each in gaps
+                )
+                differences = np.asarray(first * gaps[0] - second * gaps[1])
             findings.append(_finding(claim.relation, left, right, differences, tolerance))
     return Verdict(claim, tuple(findings))
 
@@ -223,12 +222,6 @@ def _finding(
     wanted = inf if advantage.pairs < LEAST_PAIRS else wanted
     low, high = _range(relation, tolerance)
     return Finding(left, right, advantage, outcome, reason, low < advantage.mean < high, lacking, wanted)
-
-
-def _narrowing(wide: NDArray[np.float64], narrow: NDArray[np.float64]) -> NDArray[np.float64]:
-    """|wide gap| − |narrow gap| by repeat, each gap signed by its own mean: the mean is that of the gaps."""
-    first, second = (np.sign(np.nanmean(each)) if np.isfinite(each).any() else 1.0 for each in (wide, narrow))
-    return np.asarray(first * wide - second * narrow)
 
 
 def _rights(name: str, scores: Scores, sign: float, *, best: bool) -> list[str]:

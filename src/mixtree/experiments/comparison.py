@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite
+from math import inf
 from typing import Any, Protocol
 from zlib import crc32
 
@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 
 from mixtree.data.copies import row_numbers
 from mixtree.data.sources import Problem, Rows
+from mixtree.data.typed import Layout
 from mixtree.engine.loop import FINISHED, Objective
 from mixtree.engine.study import Result, run
 from mixtree.errors import TrainingError
 from mixtree.events import Listener
+from mixtree.experiments.rivals import RIVALS, Case, check_rival, cpu_seconds, predict
 from mixtree.fitting.prepare import options_of
 from mixtree.metrics import Metric, check_metric
 from mixtree.policies.early_stop import stop_early
@@ -51,6 +53,7 @@ class Run:
     algorithm: str
     repeat: int
     value: float
+    """What was minimised; infinite if all models diverged, NaN of a rival that is no search."""
     val_score: float
     test_score: float
     mixture: dict[str, float]
@@ -61,11 +64,13 @@ class Run:
     """× the step size, smaller than 1 if larger ones diverged and it was trained again."""
     finished: bool = True
     """The time limit did not end it before its budget."""
+    cpu: float = float("nan")
+    """Seconds of CPU, of this process and of programs that it started."""
 
     @property
     def diverged(self) -> bool:
         """All its models did: it has no score, no mixture, and no account of its steps."""
-        return not isfinite(self.value)
+        return self.value == inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,7 @@ class Summary:
     mixture: dict[str, float]
     spent: float
     seconds: float
+    cpu: float = float("nan")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -149,6 +155,7 @@ class _Finished:
     """Steps that diverged, at larger step sizes."""
     unseen: NDArray[Any] | None = None
     """Of a model that was tuned on the validation rows: what twins of it that were not predict for them."""
+    cpu: float = float("nan")
 
 
 def compare(
@@ -158,12 +165,13 @@ def compare(
     make_trainer: Callable[[Problem], PredictingTrainer],
     rules: Rules,
     seed: int = 0,
-    workers: int = 1,
+    workers: int | str = 1,
     listeners: Sequence[Listener] = (),
     predictions: dict[tuple[str, int], NDArray[Any]] | None = None,
     retry: bool = False,
     storage: Storage | None = None,
     study: str = "",
+    layout: Layout | None = None,
 ) -> list[Run]:
     """Run every algorithm on every problem (one per repeat); test rows are read once all training is over.
 
@@ -173,16 +181,25 @@ def compare(
     sizes, those that ``auto`` tries; its steps until then are spent too, beyond the budget. A paper's
     algorithms are reproduced without. In a ``storage`` every run is a study, ``study``/algorithm/repeat, that
     goes on where an earlier comparison was cut.
+
+    Rivals (`mixtree.experiments.rivals`) are trained on all rows, the validation rows too, and have no
+    budget, time limit or storage; ``layout`` tells which columns
+    features came from, else each is a number.
     """
     for problem in problems:  # what cannot work fails here, before any training
         check_metric(rules.metric, problem.sources.validation.y, problem.sources.classes)
         for algorithm in algorithms:
-            rules.search(algorithm, rules.setting(problem))
-    finished = []
+            check_algorithm(algorithm, rules, problem)
+    kept: dict[tuple[str, int], NDArray[Any]] = {} if predictions is None else predictions
+    finished: list[_Finished | Run] = []
     for repeat, problem in enumerate(problems):
         plain = make_trainer(problem)
         for algorithm in algorithms:
-            started = time.perf_counter()
+            started, cpu = time.perf_counter(), cpu_seconds()
+            if algorithm in RIVALS:
+                run_seed = seed + repeat
+                finished.append(_rival(algorithm, repeat, problem, rules, layout, seed=run_seed, kept=kept))
+                continue
             # The same initial model for all algorithms of a repeat, but a stream of its own for each.
             own_seed = derive_seed(seed + repeat, (crc32(algorithm.encode()),))
             setting = rules.setting(problem, seed=own_seed)
@@ -221,9 +238,60 @@ def compare(
                     break
                 lost += search.spent
             seconds, unseen = time.perf_counter() - started, search.unseen
-            finished.append(_Finished(algorithm, repeat, trainer, result, seconds, rate, lost, unseen))
-    kept: dict[tuple[str, int], NDArray[Any]] = {} if predictions is None else predictions
-    return [_report(each, problems[each.repeat], rules, kept) for each in finished]
+            used = cpu_seconds() - cpu
+            finished.append(_Finished(algorithm, repeat, trainer, result, seconds, rate, lost, unseen, used))
+    return [
+        each if isinstance(each, Run) else _report(each, problems[each.repeat], rules, kept)
+        for each in finished
+    ]
+
+
+def check_algorithm(algorithm: str, rules: Rules, problem: Problem) -> None:
+    """An error in words if the algorithm cannot be run on this problem."""
+    if algorithm in RIVALS:
+        check_rival(algorithm)
+    else:
+        rules.search(algorithm, rules.setting(problem))
+
+
+def _rival(
+    algorithm: str,
+    repeat: int,
+    problem: Problem,
+    rules: Rules,
+    layout: Layout | None,
+    *,
+    seed: int,
+    kept: dict[tuple[str, int], NDArray[Any]],
+) -> Run:
+    """One rival on one repeat.
+
+    Parameters
+    ----------
+    algorithm
+        Its id.
+    repeat
+        The number of the repeat.
+    problem
+        Its rows; without test rows the rival has no score, since it is trained on all others.
+    rules
+        Its metric.
+    layout
+        Where each column is among the features.
+    seed
+        Of folds and models.
+    kept
+        Where its predictions go.
+    """
+    started, cpu, score = time.perf_counter(), cpu_seconds(), float("nan")
+    if problem.test is not None:
+        columns = layout or Layout.plain(problem.sources.features)
+        case = Case.of_problem(problem, columns, rules.metric, test=problem.test, seed=seed)
+        kept[algorithm, repeat] = predict(algorithm, case)
+        score = rules.metric(problem.test.y, kept[algorithm, repeat])
+    nan, seconds = float("nan"), time.perf_counter() - started
+    used = cpu_seconds() - cpu
+    return Run(algorithm, repeat, nan, nan, score, {}, 0, {}, seconds, 1.0, True, used)
 
 
 def _run(search: SearchBase, trainer: PredictingTrainer, **how: Any) -> Result[Any] | None:
@@ -239,9 +307,9 @@ def _report(
     val = test = float("nan")
     if each.result is None:
         lost = {DIVERGED: each.lost} if each.rate < 1.0 else {}
-        inf = float("inf")
+        budget, seconds = rules.budget, each.seconds
         return Run(
-            each.algorithm, each.repeat, inf, val, test, {}, rules.budget, lost, each.seconds, each.rate
+            each.algorithm, each.repeat, inf, val, test, {}, budget, lost, seconds, each.rate, cpu=each.cpu
         )
     sources, predict, state = problem.sources, each.trainer.predict, each.result.state
     if each.result.node.path in untouched(each.result.tree, len(sources)):
@@ -264,6 +332,7 @@ def _report(
         each.seconds,
         each.rate,
         each.result.reason == FINISHED,
+        each.cpu,
     )
 
 
@@ -316,6 +385,7 @@ def summarise(runs: Sequence[Run]) -> list[Summary]:
                 mixture,
                 float(np.mean([sum(each.spent.values()) for each in ended])) if ended else float("nan"),
                 float(np.mean([each.seconds for each in own])),
+                float(np.mean([each.cpu for each in own])),
             )
         )
     return summaries

@@ -10,9 +10,11 @@ import numpy as np
 
 from mixtree.data.sources import Problem, Sources
 from mixtree.data.tables import TableData
+from mixtree.data.typed import Layout
 from mixtree.errors import InputError
 from mixtree.events import Listener
-from mixtree.experiments.comparison import Rules, Run, compare, paired
+from mixtree.experiments.comparison import Rules, Run, check_algorithm, compare, paired
+from mixtree.experiments.rivals import RIVALS
 from mixtree.fitting.options import OPTIONS, FitOptions
 from mixtree.fitting.prepare import Prepared, flag_of, make_objective, make_setting, options_of
 from mixtree.fitting.tables import prepare_tables
@@ -43,6 +45,8 @@ class Contest:
     labels: tuple[Any, ...]
     scored_on: str
     """Test rows, held-out rows, or validation rows."""
+    layout: Layout
+    """The columns of the tables, for rivals."""
 
     @classmethod
     def of(
@@ -114,6 +118,7 @@ class Contest:
             [*told, *_for_some(options, found)],
             tuple(data[0].classes or ()),
             "test rows" if tested else "held-out rows" if judged else "validation rows",
+            data[0].preprocessor.layout,
         )
 
     @property
@@ -125,12 +130,18 @@ class Contest:
         """An error for an algorithm that cannot run."""
         for problem in self.problems:
             for algorithm in self.algorithms:
-                self.rules.search(algorithm, self.rules.setting(problem))
+                check_algorithm(algorithm, self.rules, problem)
+
+    @property
+    def steps(self) -> int:
+        """Of all runs; rivals have none."""
+        searches = sum(algorithm not in RIVALS for algorithm in self.algorithms)
+        return searches * len(self.problems) * self.rules.budget
 
     def run(
         self,
         *,
-        workers: int = 1,
+        workers: int | str = 1,
         listeners: Sequence[Listener] = (),
         storage: Storage | None = None,
         study: str = "",
@@ -171,6 +182,7 @@ class Contest:
                 retry=True,
                 storage=storage,
                 study=study,
+                layout=self.layout,
             )
         if not self.judged:
             return runs, {}
@@ -185,7 +197,7 @@ class Contest:
 
     def _worth(self, runs: Sequence[Run]) -> list[str]:
         """What each source is worth in the first algorithm's mixture of the first repeat, as in a fit."""
-        if self.prepared.attribution is None or runs[0].diverged:
+        if self.prepared.attribution is None or not runs[0].mixture:
             return []
         problem, names = self.problems[0], self.prepared.sources.names
         apart = problem.test is not None
@@ -245,7 +257,7 @@ def _for_some(options: FitOptions, algorithms: list[str]) -> list[str]:
         if not OPTIONS[name].known_to:
             continue
         flag = flag_of(OPTIONS[name])
-        knowing = tuple(each for each in algorithms if name in options_of(each))
+        knowing = tuple(each for each in algorithms if each not in RIVALS and name in options_of(each))
         if not knowing and OPTIONS[name].binding:
             who = [each for each in MIXMATCH if name in options_of(each)]
             raise InputError(

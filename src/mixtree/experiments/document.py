@@ -21,7 +21,7 @@ from mixtree.experiments.report import (
     outcome_words,
     scores_table,
 )
-from mixtree.experiments.specs import Experiment, SettingName
+from mixtree.experiments.specs import Experiment
 from mixtree.experiments.tuning import FACTOR, MOST_STEP_SIZES, STEP_SIZES, TRIALS, TUNING_SPLITS, Sweep
 from mixtree.experiments.why import why
 
@@ -112,7 +112,12 @@ def write_pages(
     figures, raw = folder / "figures", folder / "results"
     figures.mkdir(parents=True, exist_ok=True)
     raw.mkdir(exist_ok=True)
-    grouped = _by_experiment(results)
+    order = list(SETTINGS)
+    names = list(dict.fromkeys(each.plan.experiment.name for each in results))
+    ranked = sorted(
+        results, key=lambda each: (names.index(each.plan.experiment.name), order.index(each.plan.setting))
+    )
+    grouped = [list(own) for _, own in groupby(ranked, key=lambda each: each.plan.experiment.name)]
     for file in figures.glob("reproduce-*"):
         file.unlink()  # some may be of an experiment, setting or format that is no longer reported
     for file in drawn:
@@ -135,15 +140,6 @@ def write_pages(
     return written
 
 
-def _by_experiment(results: Sequence[Report]) -> list[list[Report]]:
-    order = list(SETTINGS)
-    names = list(dict.fromkeys(each.plan.experiment.name for each in results))
-    ranked = sorted(
-        results, key=lambda each: (names.index(each.plan.experiment.name), order.index(each.plan.setting))
-    )
-    return [list(own) for _, own in groupby(ranked, key=lambda each: each.plan.experiment.name)]
-
-
 def _about(grouped: Sequence[Sequence[Report]], command: str) -> str:
     minutes = {}
     for own in grouped:
@@ -157,13 +153,9 @@ def _about(grouped: Sequence[Sequence[Report]], command: str) -> str:
     )
 
 
-def _settings(grouped: Sequence[Sequence[Report]]) -> list[SettingName]:
-    used = {each.plan.setting for own in grouped for each in own}
-    return [setting for setting in SETTINGS if setting in used]
-
-
 def _overview(grouped: Sequence[Sequence[Report]]) -> str:
-    settings = _settings(grouped)
+    used = {each.plan.setting for own in grouped for each in own}
+    settings = [setting for setting in SETTINGS if setting in used]
     titles = [SETTINGS[setting] for setting in settings]
     lines = [
         "## All claims",
@@ -404,7 +396,14 @@ def _raw(own: Sequence[Report], command: str) -> str:
                 "\n".join(expansion_lines(result)),
             ]
         if result.plan.setting == "optuna":
-            parts.append(_parameters(result))
+            lines = ["| algorithm | η | λ (batches) | ν | ρ |", "| --- | --- | --- | --- | --- |"]
+            for name, recipe in result.plan.recipes.items():
+                nu, rho = (
+                    f"{recipe.options[key]:.3g}" if key in recipe.options else "–" for key in ("nu", "rho")
+                )
+                steps = str(recipe.steps) if recipe.options else "–"
+                lines.append(f"| {name} | {recipe.lr:.3g} | {steps} | {nu} | {rho} |")
+            parts.append("\n".join(lines))
         if result.plan.setting == "own":
             parts.append(_sweeps_table(experiment, list(result.sweeps.values())))
     return "\n\n".join(parts) + "\n"
@@ -438,13 +437,4 @@ def _sweeps_table(experiment: Experiment, sweeps: Sequence[Sweep]) -> str:
             text = f"{point.lr:.4g}: {text}"
             cells.append(f"**{text}**" if point.lr == sweep.chosen else text)
         lines.append(f"| {sweep.algorithm} | {', '.join(cells)} | {sweep.warning} |")
-    return "\n".join(lines)
-
-
-def _parameters(result: Report) -> str:
-    lines = ["| algorithm | η | λ (batches) | ν | ρ |", "| --- | --- | --- | --- | --- |"]
-    for name, recipe in result.plan.recipes.items():
-        nu, rho = (f"{recipe.options[key]:.3g}" if key in recipe.options else "–" for key in ("nu", "rho"))
-        steps = str(recipe.steps) if recipe.options else "–"
-        lines.append(f"| {name} | {recipe.lr:.3g} | {steps} | {nu} | {rho} |")
     return "\n".join(lines)

@@ -171,13 +171,9 @@ def report(plan: Plan, *, crew: Crew) -> Report:
     rows = {name: len(part) for name, part in zip(problem.sources.names, problem.sources.rows, strict=True)}
     rows |= {"validation": len(problem.sources.validation), "test": len(problem.test or ())}
     sweeps = stored_sweeps(plan.experiment, plan.folder) if plan.setting in ("shared", "own") else {}
-    return Report(plan, scored, cells, _verdicts(plan, scored), sweeps, rows)
-
-
-def _verdicts(plan: Plan, scored: Sequence[Scored]) -> list[Verdict]:
     experiment = plan.experiment
     scores = {name: _scores(scored, name, plan.budgets[-1]) for name in plan.recipes}
-    return [
+    verdicts = [
         check(
             claim,
             scores,
@@ -187,6 +183,7 @@ def _verdicts(plan: Plan, scored: Sequence[Scored]) -> list[Verdict]:
         )
         for claim in experiment.claims
     ]
+    return Report(plan, scored, cells, verdicts, sweeps, rows)
 
 
 def _scores(scored: Sequence[Scored], algorithm: str, budget: int) -> NDArray[np.float64]:
@@ -380,7 +377,9 @@ def shares(mixture: Mapping[str, float]) -> str:
 def scores_table(result: Report) -> str:
     """The scores at the paper's Λ as a Markdown table."""
     digits, cells = result.digits, result.final()
-    best = _best(result, cells)
+    sign = 1.0 if result.plan.experiment.metric.higher_is_better else -1.0
+    known = [cell for cell in cells if isfinite(cell.test)]
+    best = max(known, key=lambda cell: sign * cell.test).algorithm if known else ""
     lines = [
         "| algorithm | η | test, mean ± sd | validation | loss: training / test | batches spent / seen by "
         "model | mixture | diverged |",
@@ -396,12 +395,6 @@ def scores_table(result: Report) -> str:
             f"{shares(cell.mixture)} | {diverged} |"
         )
     return "\n".join(lines)
-
-
-def _best(result: Report, cells: Sequence[Cell]) -> str:
-    sign = 1.0 if result.plan.experiment.metric.higher_is_better else -1.0
-    known = [cell for cell in cells if isfinite(cell.test)]
-    return max(known, key=lambda cell: sign * cell.test).algorithm if known else ""
 
 
 def expansion_lines(result: Report) -> list[str]:

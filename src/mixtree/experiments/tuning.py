@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import process_time
@@ -149,8 +149,9 @@ def sweep_of(experiment: Experiment, algorithm: str) -> Sweep:
     start = process_time()
     halves = _tuning_halves(experiment)
     points = {lr: _point(experiment, algorithm, lr, halves) for lr in STEP_SIZES}
+    sign = 1.0 if experiment.metric.higher_is_better else -1.0
     while True:
-        best = _best(points.values(), experiment)
+        best = max(points.values(), key=lambda point: -math.inf if point.diverged else sign * point.score)
         low, high = min(points), max(points)
         # A step size at which a model diverges is as bad as can be: the best one is then inside.
         following = {high: high * FACTOR, low: low / FACTOR}.get(best.lr)
@@ -161,11 +162,6 @@ def sweep_of(experiment: Experiment, algorithm: str) -> Sweep:
     warning = "" if following is None else f"still better at the end of the sweep, {best.lr:g}"
     ordered = tuple(points[lr] for lr in sorted(points))
     return Sweep(algorithm, ordered, best.lr, warning, round(process_time() - start, 3))
-
-
-def _best(points: Iterable[Point], experiment: Experiment) -> Point:
-    sign = 1.0 if experiment.metric.higher_is_better else -1.0
-    return max(points, key=lambda point: -math.inf if point.diverged else sign * point.score)
 
 
 def _point(experiment: Experiment, algorithm: str, lr: float, halves: Sequence[Half]) -> Point:

@@ -57,7 +57,13 @@ def network_to_onnx(trainer: MlpTrainer, parameters: NDArray[Any], *, metadata: 
     bytes
         The file; its input is ``features``, its output ``probabilities`` or ``prediction``.
     """
-    onnx = _onnx()
+    try:
+        import onnx
+        import onnx.checker
+        import onnx.helper
+        import onnx.numpy_helper
+    except ImportError as error:
+        raise MissingExtraError("ONNX export", "onnx") from error
     helper, network = onnx.helper, trainer.network
     kind = helper.np_dtype_to_tensor_dtype(network.dtype)
     nodes, constants, value = [], [], "features"
@@ -92,14 +98,3 @@ def network_to_onnx(trainer: MlpTrainer, parameters: NDArray[Any], *, metadata: 
     onnx.checker.check_model(model)
     done: bytes = model.SerializeToString()
     return done
-
-
-def _onnx() -> Any:
-    try:
-        import onnx
-        import onnx.checker
-        import onnx.helper
-        import onnx.numpy_helper
-    except ImportError as error:
-        raise MissingExtraError("ONNX export", "onnx") from error
-    return onnx

@@ -317,12 +317,11 @@ RUNNING = {
     for each in (
         Option(
             name="workers",
-            kind=int,
-            help="Processes that train.",
+            kind=object,
+            help="Processes that train, or a Ray cluster: ray, ray:HOST:PORT, ray://HOST:PORT.",
             without="1",
             default=1,
-            least=1,
-            metavar="N",
+            metavar="N|ray…",
         ),
         Option(
             name="time_limit",
@@ -336,6 +335,13 @@ RUNNING = {
             kind=object,
             help="Study file or database URL.",
             without="study.db inside --out",
+            metavar="URL",
+        ),
+        Option(
+            name="checkpoints",
+            kind=object,
+            help="Folder or URL (s3://…) for the models of studies, where all machines see it.",
+            without="beside the study's file; inside --out for a database",
             metavar="URL",
         ),
         Option(

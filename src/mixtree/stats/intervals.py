@@ -41,7 +41,6 @@ from mixtree.stats.resampling import (
     bias_corrected,
     of_gap_of_roots,
     of_mean,
-    p_value,
 )
 
 Role: TypeAlias = Literal["test", "holdout", "nested", "cross-fitted", "validation", "trained"]
@@ -293,7 +292,7 @@ def paired_difference(
     if is_share(metric):
         low, high, gap = max(low, -1.0), min(high, 1.0), min(max(gap, -1.0), 1.0)
     low, high = min(low, gap), max(high, gap)  # but for rounding they hold it
-    p = max(p_value(bounds), least)
+    p = max(_p_value(bounds), least)
     if p == least == _FEWEST_RESAMPLES:  # beyond all resamples: the tail of a t tells how far
         # An area depends on the rows of the rarest class, however many the others have.
         freedom = int(np.unique(labels, return_counts=True)[1].min()) - 1 if is_area(metric) else rows - 1
@@ -384,7 +383,7 @@ def repeated_difference(
     low, high = both(1.0 - level)
     if is_share(metric):
         low, high = max(low, -1.0), min(high, 1.0)
-    p = max(p_value(both), least)
+    p = max(_p_value(both), least)
     if p == least == _FEWEST_RESAMPLES:
         p = min(p, _tail(gap, low, high, len(repeats) - 1 if parts.between > 0.0 else rows - 1, level))
     method = f"mean of {len(repeats)} repeats, {' / '.join(dict.fromkeys(methods))}"
@@ -458,6 +457,19 @@ def _row_terms(metric: Metric, labels: NDArray[Any], one: Floats, two: Floats) -
     means = np.bincount(strata, weights=terms) / np.maximum(sizes, 1)
     moved: Floats = (terms - means[strata]) / sizes[strata]
     return moved
+
+
+def _p_value(bounds: Bounds, *, floor: float = 1e-6) -> float:
+    """The error probability at which the interval just reaches 0: 1 − p is the surest interval without it."""
+    low, high = bounds(1.0 - 1e-9)
+    if low <= 0.0 <= high:
+        return 1.0
+    least, most = np.log(floor), 0.0
+    for _ in range(30):
+        middle = 0.5 * (least + most)
+        low, high = bounds(float(np.exp(middle)))
+        least, most = (middle, most) if low <= 0.0 <= high else (least, middle)
+    return float(np.exp(most))
 
 
 def _tail(gap: float, low: float, high: float, freedom: int, level: float) -> float:

@@ -260,16 +260,3 @@ def bias_corrected(
         return min(float(low), centre - reach * error), max(float(high), centre + reach * error)
 
     return bounds
-
-
-def p_value(bounds: Bounds, *, floor: float = 1e-6) -> float:
-    """The error probability at which the interval just reaches 0: 1 − p is the surest interval without it."""
-    low, high = bounds(1.0 - 1e-9)
-    if low <= 0.0 <= high:
-        return 1.0
-    least, most = np.log(floor), 0.0
-    for _ in range(30):
-        middle = 0.5 * (least + most)
-        low, high = bounds(float(np.exp(middle)))
-        least, most = (middle, most) if low <= 0.0 <= high else (least, middle)
-    return float(np.exp(most))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path as FilePath
 from secrets import token_hex
@@ -161,6 +162,20 @@ class Checkpoints:
         """Remove all models of the study."""
         self._files.clear()
 
+    def mark(self) -> str:
+        """Leave a mark there, by which another process can tell that it sees the same place."""
+        name = f"mark{_SUFFIX}.{token_hex(8)}.tmp"  # what a kill leaves of it is tidied away
+        self._files.write(name, b"mark")
+        return name
+
+    def sees(self, mark: str) -> bool:
+        """Whether the mark is there."""
+        return self._files.exists(mark)
+
+    def unmark(self, mark: str) -> None:
+        """Remove the mark."""
+        self._files.delete(mark)
+
     def copy_to(self, other: Checkpoints) -> None:
         """Copy all models to another study's place."""
         for name in list(self._files.names()):
@@ -251,15 +266,16 @@ class _Folder:
 class _Remote:
     """Any fsspec file system; object stores make a file appear whole or not at all."""
 
-    def __init__(self, files: Any, folder: str, shown: str) -> None:
-        self.files, self.folder, self.shown = files, folder, shown
+    def __init__(self, files: Any, folder: str, shown: str, *, has_folders: bool = True) -> None:
+        self.files, self.folder, self.shown, self.has_folders = files, folder, shown, has_folders
 
     def _at(self, name: str) -> str:
         return f"{self.folder}/{name}"
 
     def write(self, name: str, data: bytes) -> None:
         try:
-            self.files.makedirs(self.folder, exist_ok=True)
+            if self.has_folders:
+                self.files.makedirs(self.folder, exist_ok=True)
             self.files.pipe_file(self._at(name), data)
         except OSError as error:
             raise StorageError(f"cannot write the checkpoint {self.shown}/{name}: {error}") from error
@@ -282,14 +298,17 @@ class _Remote:
             raise StorageError(f"cannot delete the checkpoint {self.shown}/{name}: {error}") from error
 
     def exists(self, name: str) -> bool:
-        return bool(self.files.exists(self._at(name)))
+        with self._reached():
+            return bool(self.files.exists(self._at(name)))
 
     def names(self) -> Iterator[str]:
-        self.files.invalidate_cache(self.folder)  # other processes write here too
-        if not self.files.exists(self.folder):
-            return iter(())
-        listed = (file.rsplit("/", 1)[-1] for file in self.files.ls(self.folder, detail=False))
-        return (name for name in listed if _OWN.fullmatch(name))
+        with self._reached():
+            self.files.invalidate_cache(self.folder)  # other processes write here too
+            if not self.files.exists(self.folder):
+                return iter(())
+            listed = self.files.ls(self.folder, detail=False)
+        names = (file.rsplit("/", 1)[-1] for file in listed)
+        return (name for name in names if _OWN.fullmatch(name))
 
     def tidy(self) -> None:
         """Nothing is left behind: there are no temporary names."""
@@ -300,6 +319,13 @@ class _Remote:
         with suppress(OSError, NotImplementedError):  # it may hold files of the user's, or not exist
             self.files.rmdir(self.folder)
 
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(f"cannot reach the checkpoints {self.shown}: {error}") from error
+
 
 def _remote(url: str, study: str) -> _Remote:
     try:
@@ -307,7 +333,24 @@ def _remote(url: str, study: str) -> _Remote:
     except ImportError as error:
         raise MissingExtraError("a checkpoint URL", "remote") from error
     try:
+        if url.startswith("s3://"):
+            return _bucket(url, study)
         files, folder = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:
         raise StorageError(f"cannot use {without_secrets(url)!r} for checkpoints: {error}") from error
     return _Remote(files, f"{folder.rstrip('/')}/{file_name(study)}", place_of(url, study))
+
+
+def _bucket(url: str, study: str) -> _Remote:
+    """A folder of an S3 bucket, by Arrow's client: it is small, and needs no settings but ``AWS_…``."""
+    try:
+        arrow: Any = importlib.import_module("pyarrow.fs")
+        wrapper: Any = importlib.import_module("fsspec.implementations.arrow")
+    except ImportError as error:
+        raise MissingExtraError("a checkpoint URL", "remote") from error
+    try:
+        files, folder = arrow.FileSystem.from_uri(url)
+    except OSError as error:
+        raise StorageError(f"cannot reach the checkpoints {without_secrets(url)}: {error}") from error
+    folder = f"{folder.rstrip('/')}/{file_name(study)}"
+    return _Remote(wrapper.ArrowFSWrapper(files), folder, place_of(url, study), has_folders=False)

@@ -15,10 +15,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn import config_context
-from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
-from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, Ridge, RidgeCV
-from sklearn.model_selection import StratifiedKFold
 
 from mixtree._native.threads import one_thread
 from mixtree.data.sources import Sources
@@ -292,6 +288,8 @@ class ExtraTrees(Fitted):
 
     @classmethod
     def fit(cls, table: Table, y: NDArray[Any], weight: Array, task: Task) -> ExtraTrees:
+        from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
+
         targets = np.eye(task.classes)[y][:, 1:] if task.classes else y[:, None]
         middle = np.average(targets, axis=0, weights=weight)
         large = [place for place, (first, after) in table.blocks.items() if after - first > MANY_VALUES]
@@ -362,6 +360,9 @@ class Linear(Fitted):
 
     @classmethod
     def fit(cls, table: Table, y: NDArray[Any], weight: Array, task: Task) -> Linear:
+        from sklearn import config_context
+        from sklearn.linear_model import Ridge, RidgeCV
+
         few = len(table) < 1000
         x = table.encoded
         if task.classes:
@@ -405,6 +406,10 @@ class Linear(Fitted):
 
 def _logistic(x: Any, y: NDArray[Any], weight: Array, *, few: bool) -> Any:
     """Of few rows the penalty is chosen by folds; of many it matters little."""
+    from sklearn import config_context
+    from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
+    from sklearn.model_selection import StratifiedKFold
+
     least = int(np.bincount(y)[np.unique(y)].min())
     if few and least >= 3:
         folds = StratifiedKFold(min(4, least), shuffle=True, random_state=0)

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from inspect import Parameter, signature
 from numbers import Real
 from typing import Any
@@ -19,7 +20,6 @@ from mixtree.data.sparse import as_csr, as_dense, as_table, is_sparse
 from mixtree.data.typed import Layout
 from mixtree.errors import InputError, MixtreeError
 from mixtree.trainer import TrainerBase
-from mixtree.trainers.boosting import ROUNDS, LightGBMTrainer, XGBoostTrainer
 from mixtree.trainers.mlp import MlpTrainer
 from mixtree.trainers.portfolio import AUTO, PortfolioReader
 from mixtree.trainers.rows import balanced_weights
@@ -30,6 +30,14 @@ TREES = 100
 SHARES = 60
 """Steps of a model that is fitted at once: two a node make 30 fits of a search; a fixed mixture is one."""
 DEFAULT_LR = {"mlp": 0.1, "linear": 0.1, "lightgbm": 0.1, "xgboost": 0.3}
+_LAZY = {
+    "lightgbm": "boosting:LightGBMTrainer",
+    "xgboost": "boosting:XGBoostTrainer",
+    "partial_fit": "sklearn:PartialFitTrainer",
+    "estimator": "estimator:EstimatorTrainer",
+    "torch": "torch.trainer:TorchTrainer",
+}
+"""Trainers that are imported when they are first used: a fit loads the libraries of its own model alone."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -202,7 +210,10 @@ def make_trainer(model: Any, sources: Sources, options: ModelOptions) -> Trainer
             reset_optimizer=options.reset_optimizer,
         )
     if name in ("lightgbm", "xgboost"):
-        return _boosting(name, sources, options, {})
+        # How many trees there are is the study's budget, a step each.
+        _refuse(options, "boosting models", "init", "class_weight", "reset_optimizer")
+        lr = DEFAULT_LR[name] if options.lr is None else options.lr
+        return _trainer(name, sources, {}, learning_rate=lr)
     if name.startswith("sklearn:"):
         model = _sklearn_estimator(name.removeprefix("sklearn:"), sources.classes)
     elif model == AUTO and isinstance(model, str):
@@ -210,10 +221,9 @@ def make_trainer(model: Any, sources: Sources, options: ModelOptions) -> Trainer
     elif isinstance(model, str):
         raise InputError(f"unknown model {name!r}; choose one of {', '.join(NAMES)}")
     if hasattr(model, "partial_fit") or _ends_in_partial_fit(model):
-        from mixtree.trainers.sklearn import PartialFitTrainer
-
         _refuse(options, "scikit-learn models", "init", "lr", "class_weight")
-        return PartialFitTrainer(
+        return _trainer(
+            "partial_fit",
             sources,
             model,
             batch_size=options.batch_size,
@@ -221,10 +231,8 @@ def make_trainer(model: Any, sources: Sources, options: ModelOptions) -> Trainer
             reset_optimizer=options.reset_optimizer,
         )
     if _is_estimator(model):
-        from mixtree.trainers.estimator import EstimatorTrainer
-
         _refuse(options, "an estimator that is fitted at once", "init", "lr", "class_weight")
-        return EstimatorTrainer(sources, model, layout=options.layout)
+        return _trainer("estimator", sources, model, layout=options.layout)
     if not callable(model):
         raise InputError(
             f"cannot train {type(model).__name__}: give one of {', '.join(NAMES)}, an estimator with fit and "
@@ -232,10 +240,9 @@ def make_trainer(model: Any, sources: Sources, options: ModelOptions) -> Trainer
         )
     import torch
 
-    from mixtree.trainers.torch.trainer import TorchTrainer
-
     lr = DEFAULT_LR["mlp"] if options.lr is None else options.lr
-    return TorchTrainer(
+    return _trainer(
+        "torch",
         sources,
         _sized(model, sources),
         optimizer=partial(torch.optim.SGD, lr=lr),
@@ -244,6 +251,12 @@ def make_trainer(model: Any, sources: Sources, options: ModelOptions) -> Trainer
         init=options.init,
         reset_optimizer=options.reset_optimizer,
     )
+
+
+def _trainer(family: str, *args: Any, **options: Any) -> TrainerBase[Any]:
+    module, name = _LAZY[family].split(":")
+    made: TrainerBase[Any] = getattr(import_module(f"mixtree.trainers.{module}"), name)(*args, **options)
+    return made
 
 
 def _ends_in_partial_fit(model: Any) -> bool:
@@ -271,17 +284,6 @@ def _sklearn_estimator(name: str, classes: int) -> Any:
     estimator = known[name]
     # Log-loss is the one loss of SGDClassifier that gives probabilities.
     return estimator(loss="log_loss") if name == "SGDClassifier" else estimator()
-
-
-def _boosting(
-    library: str, sources: Sources, options: ModelOptions, params: dict[str, Any]
-) -> TrainerBase[Any]:
-    _refuse(options, "boosting models", "init", "class_weight", "reset_optimizer")
-    kind = LightGBMTrainer if library == "lightgbm" else XGBoostTrainer
-    # How many trees there are is the study's budget, a step each.
-    params = {name: value for name, value in params.items() if value is not None and name not in ROUNDS}
-    own = params.pop("learning_rate", DEFAULT_LR[library])
-    return kind(sources, params, learning_rate=own if options.lr is None else options.lr)
 
 
 def _sized(factory: Any, sources: Sources) -> Any:

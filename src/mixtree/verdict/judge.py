@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from math import isclose, isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +34,12 @@ from mixtree.verdict import (
 )
 from mixtree.verdict.advice import Models, advice, looks
 from mixtree.verdict.findings import LONG, Seen, as_good_as_constant, cause, findings, last_steps, steps_words
-from mixtree.verdict.fitted import Fitted
 from mixtree.verdict.references import Extra, TimeLimit, attribution, references
 from mixtree.verdict.scoring import Case, Scored, scored_by_rows
 from mixtree.verdict.sentences import number
+
+if TYPE_CHECKING:
+    from mixtree.verdict.fitted import Fitted
 
 Floats = NDArray[np.float64]
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -39,8 +39,10 @@ from mixtree.verdict import (
     shapley,
     without_source,
 )
-from mixtree.verdict.fitted import Fitted
 from mixtree.verdict.sentences import VALIDATION, number
+
+if TYPE_CHECKING:
+    from mixtree.verdict.fitted import Fitted
 
 Floats = NDArray[np.float64]
 

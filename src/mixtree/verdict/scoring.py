@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,11 @@ from mixtree.stats.intervals import is_area, is_error, is_share
 from mixtree.stats.selection import nested_folds
 from mixtree.tree import Node, Path, Tree
 from mixtree.verdict import CrossFit, ScoreInterval, cross_fitted, honest_score
-from mixtree.verdict.fitted import Fitted
 from mixtree.verdict.references import Extra, TimeIsUp, View, nested_predictions
 from mixtree.verdict.sentences import number
+
+if TYPE_CHECKING:
+    from mixtree.verdict.fitted import Fitted
 
 Floats = NDArray[np.float64]
 _Interval = TypeVar("_Interval", bound=ScoreInterval | CrossFit)
@@ -266,7 +268,12 @@ def scored_by_rows(case: Case, extra: Extra) -> Scored:
         known = case.predicted_by(case.result.node.path)
         mine = extra.own_units(trainer, state, rows) if known is None else known
         return Scored(honest_score(case.metric, case.y, mine, rows_role="test"), View(rows, False), mine)
-    return _cross_fitted(case, extra, refused)
+    known = case.predicted_by(case.result.node.path)
+    if known is None or not case.complete:
+        mine = extra.own_units(trainer, state, rows)
+        score = honest_score(case.metric, case.y, mine, rows_role="validation")
+        return Scored(score, View(rows, False), mine, warnings=refused)
+    return Scored(case.crossed(case.result.node.path), View(rows, False), known, warnings=refused)
 
 
 def _too_few(rows: Rows) -> tuple[str, ...]:
@@ -422,13 +429,3 @@ def _score_before(case: Case, refused: tuple[str, ...]) -> Scored:
 
 def _no_score(rows: int, why: str) -> ScoreInterval:
     return ScoreInterval(np.nan, np.nan, np.nan, rows, "none", True, (why,))
-
-
-def _cross_fitted(case: Case, extra: Extra, refused: tuple[str, ...]) -> Scored:
-    rows = case.prepared.sources.validation
-    mine = case.predicted_by(case.result.node.path)
-    if mine is None or not case.complete:
-        mine = extra.own_units(case.prepared.trainer, case.result.state, rows)
-        score = honest_score(case.metric, case.y, mine, rows_role="validation")
-        return Scored(score, View(rows, False), mine, warnings=refused)
-    return Scored(case.crossed(case.result.node.path), View(rows, False), mine, warnings=refused)

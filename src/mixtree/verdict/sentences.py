@@ -211,7 +211,16 @@ class Facts:
     @cached_property
     def comparison(self) -> str:
         """The first line."""
-        return _compared(self.differences, instead=self.instead, cause=self.cause, uncompared=self.uncompared)
+        # How the model compares: with the main reference, and with all that is surely better than the model.
+        if not self.differences:
+            return _sentence(
+                self.uncompared or "not compared with another mixture: no reference was asked for"
+            )
+        parts = [against_words(name, each) for name, each in self.differences[:1]]
+        if self.cause and self.differences[0][1].outcome == "better":
+            parts[0] += f", {self.cause}"
+        parts += [against_words(name, each) for name, each in self.differences[1:] if each.outcome == "worse"]
+        return _sentence((f"{_BEFORE}: " if self.instead else "") + "; ".join(parts))
 
     @cached_property
     def expectation(self) -> str:
@@ -235,7 +244,16 @@ class Facts:
         )
         outside = ""
         if hull is not None and hull.inside is False:
-            outside = _outside_step(tuned=self.tuned, tried=self.tried)
+            why = "no mixture reproduces it"
+            if self.tuned:
+                outside = f"label more rows of the target: {why}, so they are likely to help the most"
+            elif self.tried:
+                outside = "look for sources closer to the target: no mixture of these reproduces it"
+            else:
+                outside = (
+                    "train on the target's own rows too (policy 'fine-tune', or 'auto' with a larger "
+                    f"budget): {why}"
+                )
         then = self.next_step or _usual(final, self.cross, differences)
         return _sentence(urgent or outside or then)
 
@@ -358,19 +376,6 @@ def against_words(name: str, difference: Difference) -> str:
 # ------------------------------------------------------------------------------------------- the three lines
 
 
-def _compared(
-    differences: Sequence[tuple[str, Difference]], *, instead: str, cause: str, uncompared: str
-) -> str:
-    """How the model compares: with the main reference, and with all that is surely better than the model."""
-    if not differences:
-        return _sentence(uncompared or "not compared with another mixture: no reference was asked for")
-    parts = [against_words(name, each) for name, each in differences[:1]]
-    if cause and differences[0][1].outcome == "better":
-        parts[0] += f", {cause}"
-    parts += [against_words(name, each) for name, each in differences[1:] if each.outcome == "worse"]
-    return _sentence((f"{_BEFORE}: " if instead else "") + "; ".join(parts))
-
-
 def _expected(
     metric: Metric,
     score: ScoreInterval | None,
@@ -453,18 +458,6 @@ def _urgent(
     if as_good or (is_area(metric) and score.low <= 0.5):
         return "look for columns that say more about the label, for closer sources, or raise the budget"
     return f"find out why {unknown[0]} could not be compared before relying on the mixture" if unknown else ""
-
-
-def _outside_step(*, tuned: bool, tried: bool) -> str:
-    """The next step where no mixture of the sources reproduces the target."""
-    if tuned:
-        return "label more rows of the target: no mixture reproduces it, so they are likely to help the most"
-    if tried:
-        return "look for sources closer to the target: no mixture of these reproduces it"
-    return (
-        "train on the target's own rows too (policy 'fine-tune', or 'auto' with a larger budget): no mixture "
-        "reproduces it"
-    )
 
 
 def _usual(

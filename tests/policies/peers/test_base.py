@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from mixtree.errors import InputError, MissingExtraError, SearchError
-from mixtree.policies.peers import Division, Peer
-from mixtree.policies.peers.base import filled, optional
+from mixtree.policies.peers.base import Division, Peer, filled, optional
 from mixtree.policies.script import Rounds
 from mixtree.trainer import Evaluation
 

@@ -13,7 +13,8 @@ from mixtree.data.sources import Problem
 from mixtree.data.synthetic import synthetic
 from mixtree.engine.study import run
 from mixtree.errors import InputError, TrainingError
-from mixtree.policies.peers import PEERS, Peer
+from mixtree.policies.peers import PEERS
+from mixtree.policies.peers.base import Peer
 from mixtree.policies.registry import make_search
 from mixtree.policies.setting import Setting
 from mixtree.search import Search

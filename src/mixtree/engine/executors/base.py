@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from numbers import Real
-from typing import Any, Generic, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from mixtree.engine.models import Models
-from mixtree.errors import CheckpointError, SearchError, TrainingError
+from mixtree.errors import CheckpointError, MixtreeError, SearchError, StorageError, TrainingError
 from mixtree.seeds import INIT, derive_seed
 from mixtree.simplex import value
 from mixtree.trainer import Evaluation, Job, Part, State, TrainerBase, given
@@ -18,6 +20,17 @@ from mixtree.tree import Path, Trial
 
 Group = tuple[Trial, ...]
 """Trials that are trained together."""
+Kept = TypeVar("Kept")
+
+
+class Keeps(Protocol[Kept]):
+    """Where a runner finds the models that it goes on from, and leaves those that it makes."""
+
+    def get(self, path: Path) -> Kept:
+        """The model of this path; CheckpointError if it is gone."""
+
+    def put(self, path: Path, state: Kept) -> None:
+        """Keep a model."""
 
 
 @value
@@ -42,6 +55,10 @@ class Lost(Exception):
 class Executor(Protocol):
     """Runs the groups of a round and hands out what is done as it is done."""
 
+    @property
+    def workers(self) -> int:
+        """How many groups it trains at a time, at the most."""
+
     def run(self, groups: Sequence[Group], *, fresh: bool) -> Iterator[Done]:
         """Each group's outcome, in any order. A trainer's exception stops the study.
 
@@ -56,7 +73,7 @@ class Runner(Generic[State]):
     """Trains and evaluates groups with one trainer: the same code in this process and in a worker."""
 
     def __init__(
-        self, trainer: TrainerBase[State], models: Models[State], *, seed: int, init_seed: int
+        self, trainer: TrainerBase[State], models: Keeps[State], *, seed: int, init_seed: int
     ) -> None:
         self.trainer, self.models, self.seed, self.init_seed = trainer, models, seed, init_seed
         self._initial: State | None = None
@@ -140,6 +157,8 @@ def _is_number(value: Any) -> bool:
 class SerialExecutor(Generic[State]):
     """The work is done here, one group after the other."""
 
+    workers = 1
+
     def __init__(self, runner: Runner[State]) -> None:
         self._runner = runner
 
@@ -148,3 +167,26 @@ class SerialExecutor(Generic[State]):
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+
+def answer(runner: Runner[Any], group: Group, fresh: bool) -> bytes:
+    """What a worker has to say of a group: what came of it, or the error that it raised."""
+    try:
+        done = runner.run(group, fresh=fresh)
+        return pickle.dumps(Done((), done.evaluations, done.seconds, done.lost))
+    except Exception as error:  # whatever the user's code raises is reported to the study, loudly
+        name = type(error).__name__
+        return pickle.dumps((name, f"{name}: {error}", traceback.format_exc()))
+
+
+def refused(said: tuple[str, str, str], where: str) -> MixtreeError:
+    """The error that a worker has told of."""
+    kind, message, trace = said
+    raised = StorageError if kind == "StorageError" else TrainingError
+    return raised(f"{message}\n\nin {where}:\n{trace}")
+
+
+def one_torch_thread() -> None:
+    """Threads of several workers would only get in each other's way."""
+    if "torch" in sys.modules:  # the trainer brought it
+        sys.modules["torch"].set_num_threads(1)

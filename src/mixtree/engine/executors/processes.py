@@ -13,7 +13,6 @@ import pickle
 import signal
 import sys
 import threading
-import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,9 +21,9 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from mixtree.engine.executors.base import Done, Group, Runner
+from mixtree.engine.executors.base import Done, Group, Runner, answer, one_torch_thread, refused
 from mixtree.engine.models import Models
-from mixtree.errors import InputError, StorageError, TrainingError
+from mixtree.errors import InputError, TrainingError
 from mixtree.trainer import as_trainer, given
 
 logger = logging.getLogger(__name__)
@@ -51,11 +50,13 @@ class _Worker:
 class ProcessExecutor:
     """Several processes; one that dies is replaced and its group repeated, up to ``max_failures`` times."""
 
-    def __init__(self, runner: Runner[Any], *, workers: int, max_failures: int = 3) -> None:
-        trainer, checkpoints = given(runner.trainer), runner.models.on_disk()
+    def __init__(
+        self, runner: Runner[Any], models: Models[Any], *, workers: int, max_failures: int = 3
+    ) -> None:
+        trainer, checkpoints = given(runner.trainer), models.on_disk()
         self._setup = (trainer, checkpoints, runner.seed, runner.init_seed)
         self._max_failures = max_failures
-        self._count = workers
+        self.workers = workers
         self._workers: list[_Worker] = []
         self._stillborn = 0
         self._fresh = False
@@ -76,7 +77,7 @@ class ProcessExecutor:
                         yield done
 
     def _fill(self, wanted: int) -> None:
-        while len(self._workers) < min(self._count, wanted):
+        while len(self._workers) < min(self.workers, wanted):
             here, there = _CONTEXT.Pipe()
             process = _CONTEXT.Process(target=_work, args=(there,), daemon=True)
             try:
@@ -132,9 +133,7 @@ class ProcessExecutor:
         if isinstance(answer, Done):
             # The answer is about a copy of the group; the caller knows its own.
             return Done(group, answer.evaluations, answer.seconds, answer.lost)
-        kind, message, trace = answer
-        raised = StorageError if kind == "StorageError" else TrainingError
-        raise raised(f"{message}\n\nin a worker process:\n{trace}")
+        raise refused(answer, "a worker process")
 
     def _bury(
         self, worker: _Worker, group: Group, waiting: deque[Group], failures: dict[int, int]
@@ -199,25 +198,15 @@ def _work(pipe: Connection) -> None:
     threading.Thread(target=_die_with_parent, daemon=True).start()
     pipe.send(_HERE)
     trainer, checkpoints, seed, init_seed = pipe.recv()
-    if "torch" in sys.modules:  # the trainer brought it: threads of several workers would only get in each
-        sys.modules["torch"].set_num_threads(1)  # other's way
+    one_torch_thread()
     trainer = as_trainer(trainer)
     runner = Runner(trainer, Models(trainer, checkpoints), seed=seed, init_seed=init_seed)
     try:
         pipe.send(_READY)
         while True:
-            pipe.send_bytes(_answer(runner, *pipe.recv()))
+            pipe.send_bytes(answer(runner, *pipe.recv()))
     except (EOFError, OSError):
         return  # the parent is gone or wants no more
-
-
-def _answer(runner: Runner[Any], group: Group, fresh: bool) -> bytes:
-    try:
-        done = runner.run(group, fresh=fresh)
-        return pickle.dumps(Done((), done.evaluations, done.seconds, done.lost))
-    except Exception as error:  # whatever the user's code raises is reported to the parent, loudly
-        name = type(error).__name__
-        return pickle.dumps((name, f"{name}: {error}", traceback.format_exc()))
 
 
 def _die_with_parent() -> None:

@@ -217,6 +217,10 @@ def _page(sections: list[Section], estimate: Estimate) -> str:
         for finding in each.findings
     ]
     failed = sum(row[-1] != "yes" for row in verdicts)
+    rows = [
+        [name, number(optimistic, 4), number(sound, 4), known]
+        for name, optimistic, sound, known in estimate.table()
+    ]
     parts = [
         _INTRODUCTION,
         f"""## In one table
@@ -231,25 +235,17 @@ the optima (both cannot hold everywhere); ‖∇f(w*(α); z)‖² ≤ 𝒢; σ²
 bounds the distance of all iterates; κ = β/μ; log is natural.
 
 {table(["statement", "formula", "functions of `mixtree.theory`"], _STATEMENTS)}""",
-        _constants(estimate),
-    ]
-    for each in sections:
-        picture = f"![{each.title}](figures/theory-{each.name}.png)"
-        parts.append(f"## {each.title}\n\n{each.text}\n\n{picture}\n")
-    parts.append(_MISPRINTS)
-    return "\n".join(parts)
-
-
-def _constants(estimate: Estimate) -> str:
-    rows = [
-        [name, number(optimistic, 4), number(sound, 4), known]
-        for name, optimistic, sound, known in estimate.table()
-    ]
-    return f"""## The constants of a data set
+        f"""## The constants of a data set
 
 `mixtree.planning.constants.estimate_constants` gives every constant of an L2-regularised softmax or linear
 regression twice: *optimistic*, from sampled mixtures and never above the truth, and *sound*, proved and
 never below it. Both are about the rows that SGD draws, not about a population behind them. Here a
 synthetic problem with three sources, two classes, five features and l2 = 0.1:
 
-{table(["constant", "optimistic", "sound", "what is known of the error"], rows)}"""
+{table(["constant", "optimistic", "sound", "what is known of the error"], rows)}""",
+    ]
+    for each in sections:
+        picture = f"![{each.title}](figures/theory-{each.name}.png)"
+        parts.append(f"## {each.title}\n\n{each.text}\n\n{picture}\n")
+    parts.append(_MISPRINTS)
+    return "\n".join(parts)

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 
 from mixtree.policies.fixed import Chain, fixed
-from mixtree.policies.peers.base import DIVISION, Division, Peer
-from mixtree.policies.peers.halving import SuccessiveHalving
-from mixtree.policies.peers.mixmin import MixMin
-from mixtree.policies.peers.online import GroupDro, OnlineMixing
-from mixtree.policies.peers.optuna import OptunaSearch
-from mixtree.policies.peers.population import Population
-from mixtree.policies.peers.pyxab import PyxabSearch
-from mixtree.policies.peers.regmix import RegMix
 from mixtree.policies.setting import Setting
 from mixtree.search import SearchBase
 
-__all__ = ["DIVISION", "PEERS", "Division", "Peer", "target_source"]
+__all__ = ["PEERS", "target_source"]
+
+
+def _made(place: str, setting: Setting, **options: Any) -> SearchBase:
+    """The peer at ``module:class``, imported now: a study that uses none of them loads none."""
+    module, name = place.split(":")
+    make: Callable[..., SearchBase] = getattr(import_module(f"mixtree.policies.peers.{module}"), name)
+    return make(setting, **options)
 
 
 def target_source(setting: Setting, *, decay: bool = False) -> Chain:
@@ -33,21 +34,21 @@ def target_source(setting: Setting, *, decay: bool = False) -> Chain:
 
 
 PEERS: dict[str, Callable[[Setting], SearchBase]] = {
-    "optuna-tpe": OptunaSearch,
-    "optuna-tpe-warm": partial(OptunaSearch, warm=True),
-    "optuna-gp": partial(OptunaSearch, sampler="gp"),
-    "optuna-gp-warm": partial(OptunaSearch, sampler="gp", warm=True),
-    "successive-halving": SuccessiveHalving,
-    "pbt": Population,
-    "pyxab-hoo": PyxabSearch,
-    "pyxab-hct": partial(PyxabSearch, algorithm="hct"),
-    "pyxab-soo": partial(PyxabSearch, algorithm="soo"),
-    "online": OnlineMixing,
-    "online+decay": partial(OnlineMixing, decay=True),
-    "group-dro": GroupDro,
-    "group-dro+decay": partial(GroupDro, decay=True),
-    "mixmin": MixMin,
-    "regmix": RegMix,
+    "optuna-tpe": partial(_made, "optuna:OptunaSearch"),
+    "optuna-tpe-warm": partial(_made, "optuna:OptunaSearch", warm=True),
+    "optuna-gp": partial(_made, "optuna:OptunaSearch", sampler="gp"),
+    "optuna-gp-warm": partial(_made, "optuna:OptunaSearch", sampler="gp", warm=True),
+    "successive-halving": partial(_made, "halving:SuccessiveHalving"),
+    "pbt": partial(_made, "population:Population"),
+    "pyxab-hoo": partial(_made, "pyxab:PyxabSearch"),
+    "pyxab-hct": partial(_made, "pyxab:PyxabSearch", algorithm="hct"),
+    "pyxab-soo": partial(_made, "pyxab:PyxabSearch", algorithm="soo"),
+    "online": partial(_made, "online:OnlineMixing"),
+    "online+decay": partial(_made, "online:OnlineMixing", decay=True),
+    "group-dro": partial(_made, "online:GroupDro"),
+    "group-dro+decay": partial(_made, "online:GroupDro", decay=True),
+    "mixmin": partial(_made, "mixmin:MixMin"),
+    "regmix": partial(_made, "regmix:RegMix"),
     "target-source": target_source,
     "target-source+decay": partial(target_source, decay=True),
 }

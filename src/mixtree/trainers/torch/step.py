@@ -68,7 +68,11 @@ def compile_step(
     finish : callable, optional
         Adds what comes after, from the nodes of ``extras`` and settings.
     """
-    fixed = _fixed(gradient, [*parameters, *buffers])
+    # Everything that is the same tensor in every step: parameters, buffers, views of them, constants.
+    fixed = dict(zip(gradient.inputs, [*parameters, *buffers], strict=False)) | gradient.constants
+    for node in gradient.graph.nodes:
+        if node not in fixed and is_view(node) and node.args[0] in fixed:
+            fixed[node] = node.target(*fx.map_arg(node.args, fixed.__getitem__), **node.kwargs)
     graph = fx.Graph()
     nodes = {node: graph.placeholder(node.name) for node in fixed}
     own = [graph.placeholder(f"own_{place}") for place in range(len(targets) + len(extras) + 1)]
@@ -106,15 +110,6 @@ def compile_step(
     step = fx.GraphModule(torch.nn.Module(), graph).forward
     bound = (*known, *extras)
     return lambda *given: step(*bound, *given)
-
-
-def _fixed(gradient: Gradient, tensors: Sequence[Tensor]) -> dict[fx.Node, Tensor]:
-    """Everything that is the same tensor in every step: parameters, buffers, views of them, constants."""
-    fixed = dict(zip(gradient.inputs, tensors, strict=False)) | gradient.constants
-    for node in gradient.graph.nodes:
-        if node not in fixed and is_view(node) and node.args[0] in fixed:
-            fixed[node] = node.target(*fx.map_arg(node.args, fixed.__getitem__), **node.kwargs)
-    return fixed
 
 
 def _sum_of_rows(

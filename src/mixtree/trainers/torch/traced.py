@@ -95,7 +95,19 @@ class Program:
         clip_norm: float | None,
         models: int,
     ) -> None:
-        _check(replica)
+        optimizer = replica.optimizer
+        if type(optimizer) not in _ELEMENTWISE:
+            raise TraceError(
+                f"{type(optimizer).__name__} may look at whole tensors: only the eager loop is safe"
+            )
+        if len(optimizer.param_groups) != 1:
+            raise TraceError("the optimizer has several parameter groups")
+        if not isinstance(optimizer.param_groups[0]["lr"], float):
+            raise TraceError("the step size is not a plain number")
+        if replica.scheduler is not None:
+            # Without gradients this moves nothing; a schedule warns if no step was ever taken before its own.
+            optimizer.zero_grad(set_to_none=True)
+            optimizer.step()
         self.replica, self.table, self.objective, self.models = replica, table, objective, models
         self.clip_norm = clip_norm
         optimized = set(map(id, replica.optimized))
@@ -343,20 +355,6 @@ class Program:
             optimizer = {"state": memory, "groups": plan.groups}
             captured.append(TorchState(tensors, optimizer, plan.scheduler, state.scaler, cursors[place]))
         return captured
-
-
-def _check(replica: Replica) -> None:
-    optimizer = replica.optimizer
-    if type(optimizer) not in _ELEMENTWISE:
-        raise TraceError(f"{type(optimizer).__name__} may look at whole tensors: only the eager loop is safe")
-    if len(optimizer.param_groups) != 1:
-        raise TraceError("the optimizer has several parameter groups")
-    if not isinstance(optimizer.param_groups[0]["lr"], float):
-        raise TraceError("the step size is not a plain number")
-    if replica.scheduler is not None:
-        # Without gradients this moves nothing; a schedule warns if no step was ever taken before its own.
-        optimizer.zero_grad(set_to_none=True)
-        optimizer.step()
 
 
 def _copies(row: Mapping[str, Tensor]) -> dict[str, Tensor]:
