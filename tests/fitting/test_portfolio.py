@@ -124,8 +124,17 @@ def test_estimators_fit_portfolios_and_explain_them():
     model = MixtureClassifier(effort="quick").fit(x, y, source=state, X_val=val[0], y_val=val[1])
     assert set(model.spent_) >= {"lightgbm-source", "linear-source"}
     found = model.explain_(*test, repeats=2)
-    assert found[0].column in ("age", "shop")
+    assert found[0].name in ("age", "shop")
     assert found[-1].value <= found[0].value and found[0].low < found[0].value < found[0].high
+    noise = part(150, 0)[0], np.random.default_rng(0).integers(0, 2, 150)
+    worth = model.explain_(*test, sources={"good": part(300, 5, 1.0), "noise": noise})
+    assert [each.name for each in worth] == ["good", "noise"]
+    assert worth[0].value > 0.05 > worth[1].value and worth[0].low < worth[0].value < worth[0].high
+    with pytest.raises(InputError, match="one source only"):
+        model.explain_(*test, sources={"good": part(300, 5, 1.0)})
+    linear = MixtureClassifier("linear", budget=60, reference="none")
+    with pytest.raises(InputError, match="attribution='loo'"):
+        linear.fit(x, y, source=state).explain_(*test, sources={"good": noise})
     sources, val, test = tables(numbers=True)
     y = np.concatenate([y for _, y in sources.values()])
     model = MixtureRegressor(effort="quick").fit(x, y, source=state, X_val=val[0], y_val=val[1])
@@ -151,10 +160,14 @@ def test_the_command_line_fits_shows_predicts_explains(tmp_path):
     about = json.loads((out / "model.json").read_text())
     assert [each["name"] for each in about["members"]][:2] == ["lightgbm-source", "lightgbm-pooled"]
     assert "## Its members" in (out / "MODEL_CARD.md").read_text()
-    assert "members, their weights" in run("show", out)
+    shown = run("show", out)
+    assert "rows read" in shown and "lightgbm-pooled" in shown
+    assert json.loads(run("show", out, "--json"))["members"] == about["members"]
     run("predict", out, tmp_path / "t.csv", "-o", tmp_path / "p.csv")
     assert len(pd.read_csv(tmp_path / "p.csv")) == 80
     assert "age" in run("explain", out, tmp_path / "t.csv")
+    by_source = run("explain", out, tmp_path / "t.csv", "--by", "source", "--json")
+    assert {each["source"] for each in json.loads(by_source)} == {"a", "b"}
     run("resume", out)
     loaded = load_model(out)
     assert np.isfinite(loaded.scores(test[0])).all()

@@ -32,12 +32,12 @@ from mixtree.data.sparse import is_sparse
 from mixtree.engine.loop import FINISHED
 from mixtree.engine.study import run, seconds_left
 from mixtree.errors import DataError, InputError
-from mixtree.fitting.explain import Importance, importances
+from mixtree.fitting.explain import Importance, importances, source_importances
 from mixtree.fitting.options import OPTIONS, make_options
 from mixtree.fitting.pipeline import run_prepared
-from mixtree.fitting.prepare import Prepared, prepare
+from mixtree.fitting.prepare import Prepared, prepare, train_network
 from mixtree.fitting.saving import LABEL, ModelFiles, model_files, predicted
-from mixtree.metrics import as_metric, class_names
+from mixtree.metrics import Metric, as_metric, class_names
 from mixtree.policies.registry import make_search, training_sources
 from mixtree.trainers.registry import make_trainer
 from mixtree.tree import Tree
@@ -259,8 +259,10 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         predictions = trainer.predict(result.state, sources.validation.x)
         return float(prepared.chosen.metric(sources.validation.y, predictions))
 
-    def explain_(self, X: Any, y: Any, *, metric: Any = None, repeats: int = 5) -> list[Importance]:
-        """How much worse the score gets when a column is shuffled, the most important column first.
+    def explain_(
+        self, X: Any, y: Any, *, metric: Any = None, repeats: int = 5, sources: Any = None
+    ) -> list[Importance]:
+        """How much worse the score gets when a column is shuffled, or without a source; the greatest first.
 
         Parameters
         ----------
@@ -270,15 +272,20 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             What scores; the fit's own unless told.
         repeats
             Times that each column is shuffled.
+        sources
+            ``{name: (X, y)}``, the training rows: by source then, where a portfolio was fitted. Its strongest
+            family is fitted again, pooled, on all of them and without each.
         """
         check_is_fitted(self)
-        frame = as_frame(X)
         wanted = as_metric(metric or self.metric_, classes=self._class_count())
+        labels = self._encode(_one_column(y))
+        if sources is not None:
+            return self._worth_of(sources, Rows(self._features(self._read_more(X)), labels), wanted)
+        frame = as_frame(X)
 
         def predict(rows: Any) -> NDArray[Any]:
             return self._scores(rows if self._is_table else rows.to_numpy())
 
-        labels = self._encode(_one_column(y))
         return importances(
             predict,
             frame,
@@ -286,6 +293,28 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             columns=frame.columns,
             metric=wanted,
             repeats=repeats,
+            seed=self._seed(),
+        )
+
+    def _worth_of(self, sources: Any, judges: Rows, metric: Metric) -> list[Importance]:
+        about = {} if self._files is None else self._files.about
+        if "strongest" not in about or not isinstance(self._scaler, Preprocessor):
+            raise InputError(
+                "the worth of sources is that of a portfolio: of a policy, use attribution='loo'"
+            )
+        if not isinstance(sources, Mapping) or not all(len(part) == 2 for part in sources.values()):
+            raise InputError("sources are the training rows, {name: (X, y)}")
+        rows = tuple(
+            Rows(self._features(self._read_more(x)), self._encode(_one_column(own)))
+            for x, own in sources.values()
+        )
+        return source_importances(
+            Sources(tuple(map(str, sources)), rows, judges, self._class_count()),
+            layout=self._scaler.layout,
+            metric=metric,
+            family=about["strongest"],
+            trees=about["trees"],
+            network=train_network,
             seed=self._seed(),
         )
 

@@ -49,6 +49,8 @@ _ABOUT = {
     "val_score?": (None, float),
     "decided?": [str],
     "members?": [{"name": str, "weight": float, "score": (None, float), "rows_read": int}],
+    "strongest?": str,
+    "trees?": int,
 }
 """What is read back of a model's metadata; the rest is for people."""
 WEIGHTS, ABOUT, CARD, PREPROCESSING = "weights.safetensors", "model.json", "MODEL_CARD.md", "preprocessing"

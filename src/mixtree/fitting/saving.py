@@ -19,6 +19,7 @@ from mixtree.engine.study import Result
 from mixtree.errors import DataError, InputError
 from mixtree.fitting.model_folder import write_model
 from mixtree.fitting.portfolio import PortfolioTrainer
+from mixtree.fitting.portfolio_verdict import strongest_family
 from mixtree.fitting.prepare import Prepared
 from mixtree.trainers.registry import Predictor
 from mixtree.verdict.scoring import untouched
@@ -214,6 +215,8 @@ def about_fit(
     }
     if isinstance(trainer, PortfolioTrainer):
         about["members"] = trainer.about(result.state)
+        about["strongest"] = strongest_family(trainer, result.state)
+        about["trees"] = result.state.trees
     return about
 
 
