@@ -175,6 +175,52 @@ def test_the_command_line_fits_shows_predicts_explains(tmp_path):
         run("resume", out, "--budget", "99")
 
 
+@pytest.mark.parametrize("door", ["fit", "estimator", "table"])
+def test_the_worst_group_scores_at_every_door(tmp_path, door):
+    sources, val, test = tables()
+    x = pd.concat([x.assign(state=name) for name, (x, _) in sources.items()], ignore_index=True)
+    y = np.concatenate([y for _, y in sources.values()])
+    if door == "fit":
+        result = mixtree.fit(
+            sources, val, model="auto", effort="quick", metric="accuracy:worst:shop", test=test
+        )
+        predictions, score = result.predict(test[0]).argmax(axis=1), result.verdict.score
+        shops = test[0]["shop"]
+        worst = min(np.mean((predictions == test[1])[shops == each]) for each in set(shops))
+        assert score.value == pytest.approx(worst) and score.low < worst < score.high <= 1.0
+        with pytest.raises(InputError, match="no column 'street', whose worst value is to score"):
+            mixtree.fit(sources, val, metric="worst:street")
+    elif door == "estimator":
+        model = MixtureClassifier(
+            "linear", budget=60, metric="worst:shop", objective="metric", reference="none"
+        )
+        model.fit(x, y, source="state", X_val=val[0], y_val=val[1])
+        assert model.metric_ == "auroc:worst:shop" and 0.0 < model.best_score_ <= 1.0
+        model.fit(x, y, source="state")  # a part of the rows, with its own groups
+        assert model.explain_(*test, repeats=1)[0].name == "age"
+    else:
+        x.assign(bought=y).to_csv(tmp_path / "s.csv", index=False)
+        for name, (rows, labels) in {"v": val, "t": test}.items():
+            rows.assign(bought=labels).to_csv(tmp_path / f"{name}.csv", index=False)
+        flags = [
+            "--source-col",
+            "state",
+            "--label",
+            "bought",
+            "--val",
+            tmp_path / "v.csv",
+            "--out",
+            tmp_path / "m",
+        ]
+        flags += ["--metric", "worst:shop", "--effort", "quick", "--drop", "shop"]  # it need be no feature
+        told = CliRunner().invoke(
+            app, ["fit", str(tmp_path / "s.csv"), *map(str, flags)], catch_exceptions=False
+        )
+        assert told.exit_code == 0 and "auroc:worst:shop" in told.output
+        run = CliRunner().invoke(app, ["explain", str(tmp_path / "m"), str(tmp_path / "t.csv")])
+        assert run.exit_code == 0 and "age" in run.output
+
+
 def test_weights_follow_how_surely_a_member_is_behind():
     metric, y = as_metric("mae", classes=0), np.linspace(0, 1, 50)
     rng = np.random.default_rng(0)

@@ -48,9 +48,10 @@ def explain(
     from mixtree.data.sources import Rows
     from mixtree.data.tables import read_table
     from mixtree.fitting.explain import importances
+    from mixtree.fitting.frames import groups_of
     from mixtree.fitting.model_folder import load_model
     from mixtree.listeners.terminal import Terminal
-    from mixtree.metrics import as_metric
+    from mixtree.metrics import GroupedLabels, as_metric
 
     if by not in ("column", "source"):
         raise InputError(f"--by is column or source; got {by!r}")
@@ -69,6 +70,8 @@ def explain(
         )
     y = labels.encode(values, where=str(table))
     scores = as_metric(metric or loaded.about["metric"], classes=len(classes or ()))
+    if scores.column is not None:
+        y = GroupedLabels.of(y, groups_of(frame, scores.column))
     if by == "source":
         judges = Rows(loaded.preprocessor.transform(frame, where=str(table)), y)
         found = _by_source(model, loaded, judges, scores)
@@ -91,8 +94,8 @@ def explain(
     if by == "source":
         family = loaded.about["strongest"]
         Terminal(stderr=True).print(
-            f"pooled {family} on all sources, and without each: the portfolio itself may lose less, where the "
-            "target's own rows stand in",
+            f"pooled {family} on all sources, and without each: the portfolio itself may lose less, where "
+            "the target's own rows stand in",
             highlight=False,
             soft_wrap=True,
         )

@@ -33,11 +33,12 @@ from mixtree.engine.loop import FINISHED
 from mixtree.engine.study import run, seconds_left
 from mixtree.errors import DataError, InputError
 from mixtree.fitting.explain import Importance, importances, source_importances
+from mixtree.fitting.frames import groups_of
 from mixtree.fitting.options import OPTIONS, make_options
 from mixtree.fitting.pipeline import run_prepared
 from mixtree.fitting.prepare import Prepared, prepare, train_network
 from mixtree.fitting.saving import LABEL, ModelFiles, model_files, predicted
-from mixtree.metrics import Metric, as_metric, class_names
+from mixtree.metrics import GroupedLabels, Metric, as_metric, class_names, group_column
 from mixtree.policies.registry import make_search, training_sources
 from mixtree.trainers.registry import make_trainer
 from mixtree.tree import Tree
@@ -137,9 +138,9 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         if y is None:
             raise ValueError("This estimator requires y to be passed, but the target y is None.")
         seed = self._seed()
-        self._label = (
-            y.name if hasattr(y, "iloc") and hasattr(y, "name") and isinstance(y.name, str) else LABEL
-        )
+        named = y.name if hasattr(y, "name") else None
+        self._label = named if isinstance(named, str) and named else LABEL
+        column, given = group_column(self.metric), X
         X, labels = self._read(X, y)
         if source is not None:
             _refuse_missing(source, "source", "say where each row comes from")
@@ -154,15 +155,10 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         if (source is not None or X_val is not None) and not own.any() and _in_cross_validation():
             warnings.warn(_SOURCE_ROWS, SourceRowsWarning, stacklevel=2)
         weight = None if sample_weight is None else _weights_of(sample_weight, len(labels))
-        if weight is not None and not weight.all():
-            kept = np.flatnonzero(weight)
-            X, labels, groups, own, weight = (
-                _rows(X, kept),
-                labels[kept],
-                groups[kept],
-                own[kept],
-                weight[kept],
-            )
+        kept = np.arange(len(labels)) if weight is None else np.flatnonzero(weight)
+        if weight is not None and len(kept) < len(labels):
+            X, labels, groups = _rows(X, kept), labels[kept], groups[kept]
+            own, weight = own[kept], weight[kept]
         self._constant = self._single_label(labels)
         if self._constant is not None:
             return self._fit_constant()
@@ -176,6 +172,9 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             parts = (np.flatnonzero(~own), np.flatnonzero(own)) if own.any() else self._split(labels, seed)
             train, held = parts
             validation = (_rows(X, held), labels[held])
+            if column is not None:
+                regions = groups_of(given, column)[kept[held]]
+                validation = (validation[0], GroupedLabels.of(validation[1], regions))
             X, labels, groups = _rows(X, train), labels[train], groups[train]
             weight = None if weight is None else weight[train]
         else:
@@ -183,6 +182,8 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
                 raise DataError("X_val needs its labels: give y_val too")
             _refuse_missing(y_val, "y_val", "leave those rows out")
             validation = (self._read_more(X_val), self._encode(_one_column(y_val)))
+            if column is not None:
+                validation = (validation[0], GroupedLabels.of(validation[1], groups_of(X_val, column)))
         self._fit_scaling(X)
         names = tuple(sorted(set(groups.tolist())))
         sources = self._sources(X, labels, groups, validation, names, weight)
@@ -279,6 +280,8 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         wanted = as_metric(metric or self.metric_, classes=self._class_count())
         labels = self._encode(_one_column(y))
+        if wanted.column is not None:
+            labels = GroupedLabels.of(labels, groups_of(X, wanted.column))
         if sources is not None:
             return self._worth_of(sources, Rows(self._features(self._read_more(X)), labels), wanted)
         frame = as_frame(X)
