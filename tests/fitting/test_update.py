@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
 from mixtree.cli import app
@@ -78,7 +79,13 @@ def test_rows_that_are_not_longer_are_refused(folder):
     part(60, 3, 1.0).to_csv(folder / "w.csv", index=False)
     with pytest.raises(InputError, match="30 of the 30 rows that validated the fit are not in the new table"):
         run("update", folder / "m", "--val", folder / "w.csv")
+
+
+def test_the_model_of_a_policy_is_scored_again(folder):
     flags = ("--source-col", "state", "--label", "bought", "--val", folder / "v.csv", "--reference", "none")
     run("fit", folder / "s.csv", *flags, "--model", "linear", "--budget", "60", "--out", folder / "n")
-    with pytest.raises(InputError, match="holds no portfolio"):
-        run("update", folder / "n", "--val", folder / "w.csv")
+    more = part(80, 3, 1.0)
+    told = json.loads(run("update", folder / "n", "--val", longer(folder, more), "--json"))
+    expected = roc_auc_score(more.bought, load_model(folder / "n").scores(more)[:, 1])
+    assert told["new_rows"] == 80 and told["score"]["value"] == pytest.approx(expected)
+    assert "kept: fit again" in run("update", folder / "n", "--val", folder / "w.csv")

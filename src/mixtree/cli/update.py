@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mixtree.cli.studies import Json, fit_recipe, open_existing, pick
 from mixtree.errors import InputError
+
+if TYPE_CHECKING:
+    from mixtree.stats.intervals import ScoreInterval
 
 
 def add_to(app: typer.Typer) -> None:
@@ -18,27 +21,33 @@ def add_to(app: typer.Typer) -> None:
 
 
 def update(
-    model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a finished portfolio.")],
+    model: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that a fit with --val made.")],
     val: Annotated[
         Path,
         typer.Option(metavar="FILE", help="The rows that validated it, and more.", show_default=False),
     ],
     as_json: Json = False,
 ) -> None:
-    """Score a portfolio on new rows of the target, and join its members again; kept if it still wins."""
+    """Score a model on new rows of the target; a portfolio is joined again, and kept if it still wins."""
     from mixtree.cli.fit import table_spec
     from mixtree.cli.options import fit_options
     from mixtree.cli.reports import four_digits, print_answer, print_members
     from mixtree.data.fingerprint import data_fingerprint
     from mixtree.data.tables import load_tables
-    from mixtree.fitting.model_folder import read_about, read_preprocessor, read_weights, write_model
+    from mixtree.fitting.model_folder import (
+        load_model,
+        read_about,
+        read_preprocessor,
+        read_weights,
+        write_model,
+    )
     from mixtree.fitting.tables import prepare_tables, read_tables
-    from mixtree.fitting.update import update_portfolio
+    from mixtree.fitting.update import scored_again, update_portfolio
     from mixtree.listeners.terminal import Terminal
 
     about = read_about(model)
-    if about.get("study") is None or "strongest" not in about:
-        raise InputError(f"{model} holds no portfolio that mixtree fit made: fit again with the longer --val")
+    if about.get("study") is None:
+        raise InputError(f"{model} was saved without its study: fit again with the longer rows")
     with closing(open_existing(str(model))) as storage:
         record = pick(storage, about["study"])
         if (recipe := fit_recipe(record)) is None:
@@ -50,11 +59,15 @@ def update(
         then = {**values, "val": Path(about["validated"])} if "validated" in about else values
         options, preprocessor = fit_options(values), read_preprocessor(model, about)
         data, options = read_tables(table_spec(tables, then), options, model=values.get("model"))
+        spec = table_spec(tables, {**values, "val": val})
+        longer = load_tables(spec, seed=options.seed, preprocessor=preprocessor)
+        if "strongest" not in about:
+            rows = data.problem_sources.validation, longer.problem_sources.validation
+            _tell_score(scored_again(load_model(model), *rows), about["metric"], as_json=as_json)
+            return
         prepared = prepare_tables(data, options)
         if "validated" not in about and data_fingerprint(prepared.given) != about["data"]:
             raise InputError(f"the tables of {model} have changed since it was fitted: fit again")
-        spec = table_spec(tables, {**values, "val": val})
-        longer = load_tables(spec, seed=options.seed, preprocessor=preprocessor)
         found = update_portfolio(prepared, read_weights(model, about), longer.problem_sources)
         if not found.kept:
             verdict = found.verdict.as_dict()
@@ -89,3 +102,18 @@ def update(
         soft_wrap=True,
     )
     print_members(console, {**about, "members": told["members"]})
+
+
+def _tell_score(score: ScoreInterval, metric: str, *, as_json: bool) -> None:
+    """A policy's model on the new rows; its study would have to run again for them to choose."""
+    from mixtree.cli.reports import four_digits
+
+    if as_json:
+        shown = {"value": score.value, "low": score.low, "high": score.high}
+        typer.echo(json.dumps({"kept": True, "score": shown, "new_rows": score.rows}))
+        return
+    typer.echo(
+        f"as it was, on {score.rows:,} new rows: {metric} {four_digits(score.value)} "
+        f"({four_digits(score.low)} … {four_digits(score.high)}); kept: fit again with these rows as --val to "
+        "let them choose"
+    )

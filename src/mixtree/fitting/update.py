@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mixtree.data.labelscale import LabelScale
 from mixtree.data.sources import Rows, Sources
 from mixtree.errors import InputError
+from mixtree.fitting.model_folder import SavedModel
 from mixtree.fitting.portfolio import Fitter, PortfolioTrainer, Progress
 from mixtree.fitting.portfolio_verdict import Case, judge_portfolio
 from mixtree.fitting.prepare import Prepared, train_network
+from mixtree.metrics import as_metric
 from mixtree.stats.intervals import Difference, ScoreInterval, honest_score, paired_difference
 from mixtree.verdict import Verdict
 
@@ -99,6 +102,25 @@ def update_portfolio(prepared: Prepared, arrays: dict[str, NDArray[Any]], longer
         kept,
         verdict,
     )
+
+
+def scored_again(model: SavedModel, then: Rows, now: Rows) -> ScoreInterval:
+    """The score of any stored model on the rows that are new, none of which trained or chose anything.
+
+    Parameters
+    ----------
+    model
+        As it was saved.
+    then
+        The validation rows of its fit.
+    now
+        Those, and more.
+    """
+    new = now.take(_places(then, now)[1])
+    scale = LabelScale(*model.about.get("label_scale", (0.0, 1.0)))
+    found = scale.back(model.trainer.predict(model.state, new.x))
+    metric = as_metric(model.about["metric"], classes=len(model.classes or ()))
+    return honest_score(metric, new.y, found, rows_role="test", seed=model.about.get("seed", 0))
 
 
 def _places(then: Rows, now: Rows) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
