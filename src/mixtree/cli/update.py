@@ -114,6 +114,6 @@ def _tell_score(score: ScoreInterval, metric: str, *, as_json: bool) -> None:
         return
     typer.echo(
         f"as it was, on {score.rows:,} new rows: {metric} {four_digits(score.value)} "
-        f"({four_digits(score.low)} … {four_digits(score.high)}); kept: fit again with these rows as --val to "
-        "let them choose"
+        f"({four_digits(score.low)} … {four_digits(score.high)}); kept: fit again with these rows as "
+        "--val to let them choose"
     )
