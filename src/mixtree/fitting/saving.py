@@ -108,15 +108,17 @@ def model_files(
         What was known of the rows beforehand.
     """
     refusal, model = "", prepared.options.model
+    name = model if isinstance(model, str) else type(model).__name__
     if not isinstance(model, str) or prepared.trainer.refits:
-        name = model if isinstance(model, str) else type(model).__name__
         refusal = f"there is no safe format for {name}; it stays in memory"
     elif isinstance(preprocessor, str):
         refusal = preprocessor
     classes = list(prepared.labels) or (list(range(prepared.sources.classes)) or None)
     about = about_fit(prepared, result, label=label, classes=classes, warnings=warnings)
     ready = preprocessor if isinstance(preprocessor, Preprocessor) else None
-    return ModelFiles(result.model, ready, {**about, "study": None}, refusal)
+    # By its name: a model of the user's own may be one that cannot be pickled.
+    about |= {"study": None, "model": {**about["model"], "name": name}}
+    return ModelFiles(result.model, ready, about, refusal)
 
 
 def as_they_are(sources: Sources, columns: list[Any] | None) -> Preprocessor | str:
