@@ -24,6 +24,7 @@ from mixtree.metrics import (
     RMSE,
     SQUARED_LOSS,
     AbsentClassWarning,
+    GroupedLabels,
     Metric,
     absent_classes,
     as_metric,
@@ -569,3 +570,75 @@ def test_what_adds_up_by_class_and_what_does_not():
     for metric in (replace(LOG_LOSS, by_class=True), replace(HAND_TILL, by_class=False)):
         assert not metric.adds_up and metric.from_terms(y, metric.contributions(y, stack)) is None
     assert LOG_LOSS.adds_up and HAND_TILL.adds_up and AUROC.adds_up and not RMSE.adds_up
+
+
+def test_weighted_sums_of_metrics():
+    rng = np.random.default_rng(0)
+    y, predictions = rng.integers(0, 2, 80), rng.dirichlet(np.ones(2), 80)
+    mixed = as_metric("0.7*auroc + 0.3*accuracy", classes=2)
+    assert mixed.name == as_metric(mixed.name, classes=2).name == "0.7*auroc+0.3*accuracy"
+    assert mixed.higher_is_better and mixed.task == "classification"
+    assert mixed(y, predictions) == pytest.approx(
+        0.7 * AUROC(y, predictions) + 0.3 * ACCURACY(y, predictions)
+    )
+    loss = as_metric("log-loss-0.5*auroc", classes=2)
+    assert not loss.higher_is_better
+    assert loss(y, predictions) == pytest.approx(LOG_LOSS(y, predictions) - 0.5 * AUROC(y, predictions))
+    # Of one term the error is the metric's own; of a sum it is that of resamples.
+    alone = as_metric("1*auroc", classes=2)
+    assert alone.standard_error(y, predictions) == pytest.approx(AUROC.standard_error(y, predictions))
+    again = [rng.integers(0, 80, 80) for _ in range(2000)]
+    spread = np.std([mixed(y[rows], predictions[rows]) for rows in again])
+    assert mixed.standard_error(y, predictions) == pytest.approx(spread, rel=0.15)
+    assert not pickle.loads(pickle.dumps(mixed)).adds_up
+
+
+@pytest.mark.parametrize(
+    ("text", "classes", "message"),
+    [
+        ("0.5*auroc+0.5*log-loss", 2, "pull apart"),
+        ("0.5*auroc+0.5*gini", 2, "cannot read '.0.5.gini'"),
+        ("0.5*auroc 0.5*accuracy", 2, "cannot read"),
+        ("0.5*mae+0.5*auroc", 0, "of absolute-loss, loss, mae"),
+        ("0*auroc", 2, "pull apart"),
+        ("worst:", 2, "the worst group is worst:COLUMN"),
+        ("aurocworst:region", 2, "the worst group is worst:COLUMN"),
+        ("gini:worst:region", 2, "unknown metric 'gini'"),
+    ],
+)
+def test_sums_and_worst_groups_that_are_none(text, classes, message):
+    with pytest.raises(InputError, match=message):
+        as_metric(text, classes=classes)
+
+
+def test_the_worst_group_of_a_column():
+    y = np.array([0, 1, 0, 1, 1, 1])
+    predictions = np.array([[0.9, 0.1], [0.1, 0.9], [0.05, 0.95], [0.1, 0.9], [0.4, 0.6], [0.6, 0.4]])
+    region = ["north", "north", "south", "south", "west", "west"]
+    worst = as_metric("worst:region", classes=2)
+    grouped = GroupedLabels.of(y, region)
+    assert worst.name == "auroc:worst:region"
+    with absent_classes() as notes:
+        assert worst(grouped, predictions) == 0.0 < AUROC(y, predictions)
+    assert notes == ["region west: no auroc of one class, left out"]
+    correct = as_metric("accuracy:worst:region", classes=2)
+    assert correct(grouped, predictions) == 0.5
+    assert correct(grouped[:2], predictions[:2]) == 1.0
+    assert ACCURACY(grouped, predictions) == ACCURACY(y, predictions)
+    assert as_metric("mae:worst:region", classes=0)(GroupedLabels.of(1.0 * y, region), 0.5 + y) == 0.5
+    with pytest.raises(DataError, match="nothing says which group a row is of"):
+        correct(y, predictions)
+    with pytest.raises(DataError, match="no group of column 'region' has a auroc"):
+        worst(grouped[4:], predictions[4:])
+    with pytest.raises(DataError, match="are no groups"):
+        GroupedLabels.of(np.zeros(200), np.arange(200))
+    with pytest.raises(DataError, match="one for each row"):
+        GroupedLabels.of(y, region[:3])
+
+
+def test_labels_know_their_groups_only_where_the_rows_are_the_same():
+    y = GroupedLabels.of([3.0, 1.0, 2.0], ["a", "b", "c"])
+    assert (2 * y + 1).groups.tolist() == y.astype(np.int64).groups.tolist() == ["a", "b", "c"]
+    assert y[[2, 0]].groups.tolist() == ["c", "a"] and y[y > 1.5].groups.tolist() == ["a", "c"]
+    for other in (np.sort(y), np.concatenate([y, y]), y.take([1, 0])):
+        assert getattr(other, "groups", None) is None

@@ -6,6 +6,7 @@ a round of M models stacks them along a first axis. A model with a NaN or infini
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -69,6 +70,56 @@ def absent_classes() -> Iterator[list[str]]:
         _notes.reset(token)
 
 
+class GroupedLabels(np.ndarray):
+    """Labels that know the group of each row, for ``worst:COLUMN``; parts of them by index know it too.
+
+    >>> y = GroupedLabels.of([0, 1, 1], ["north", "south", "north"])
+    >>> y[np.array([2, 1])].groups.tolist(), (y + 1).groups is y.groups, np.sort(y).groups is None
+    (['north', 'south'], True, True)
+    """
+
+    groups: NDArray[Any] | None = None
+    """None where it was lost on the way: scoring such labels by group is an error."""
+
+    @classmethod
+    def of(cls, y: ArrayLike, groups: ArrayLike) -> GroupedLabels:
+        """Labels and the groups of their rows."""
+        labels, names = np.asarray(y).view(cls), np.asarray(groups).astype(str)
+        if names.shape != labels.shape:
+            raise DataError(f"{len(labels)} labels and {len(names)} groups: give one for each row")
+        if len(different := np.unique(names)) > _MOST_GROUPS:
+            raise DataError(
+                f"a worst group of {len(different):,}: more than {_MOST_GROUPS} are no groups; choose a "
+                "column of fewer values"
+            )
+        labels.groups = names
+        return labels
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._with(super().__getitem__(index), None if self.groups is None else self.groups[index])
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        found = super().__array_wrap__(array, context, return_scalar)
+        return self._with(found, self.groups if np.shape(found) == self.shape else None)
+
+    def astype(self, *given: Any, **named: Any) -> Any:
+        """The same labels of another type."""
+        return self._with(super().astype(*given, **named), self.groups)
+
+    def _with(self, found: Any, groups: Any) -> Any:
+        if isinstance(found, GroupedLabels):
+            found.groups = groups
+        return found
+
+
+_MOST_GROUPS = 100
+
+
+def as_labels(y: ArrayLike) -> Array:
+    """Labels as an array, with their groups if they have some."""
+    return y if isinstance(y, GroupedLabels) else np.asarray(y)
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """A named score with a direction: called with labels and one model's predictions it gives a float.
@@ -88,6 +139,8 @@ class Metric:
         from their spread. None makes standard errors NaN.
     by_class
         Whether the score moves with the sum of the terms' means per class instead.
+    column
+        Whose groups' worst score it is; labels must be `GroupedLabels` then.
 
     Examples
     --------
@@ -101,6 +154,7 @@ class Metric:
     task: Literal["classification", "regression", "any"] = "any"
     contributions: Batched | None = None
     by_class: bool = False
+    column: str | None = None
 
     def __call__(self, y: ArrayLike, predictions: ArrayLike) -> float:
         """The score of one model."""
@@ -175,7 +229,7 @@ class Metric:
 
     def _checked(self, y: ArrayLike, predictions: ArrayLike) -> tuple[Array, Array, Flags]:
         """Labels, stacked predictions, and which models have finite predictions only."""
-        labels, stack = np.asarray(y), _floats(predictions)
+        labels, stack = (as_labels(y) if self.column else np.asarray(y)), _floats(predictions)
         wanted = {"classification": (3,), "regression": (2,), "any": (2, 3)}[self.task]
         if labels.ndim != 1 or stack.ndim not in wanted or stack.shape[1] != len(labels):
             form = "(rows,)" if self.task == "regression" else "(rows, classes)"
@@ -329,11 +383,20 @@ def as_metric(
     --------
     >>> as_metric("auroc", classes=2).name, as_metric("auc", classes=4).name
     ('auroc', 'hand-till')
+    >>> as_metric("0.5*auroc + 0.5*accuracy", classes=2)([0, 1], [[0.9, 0.1], [0.6, 0.4]])
+    0.75
+    >>> y = GroupedLabels.of([1.0, 2.0, 3.0], ["north", "north", "south"])
+    >>> as_metric("mae:worst:region", classes=0)(y, [1.0, 2.0, 5.0])
+    2.0
     """
     if isinstance(metric, Metric):
         _check_task(metric, classes)
         return metric
     if isinstance(metric, str):
+        if _WORST in metric:
+            return _worst(metric, classes)
+        if any(mark in metric for mark in "*+"):
+            return _weighted_sum(metric, classes)
         plain = metric.lower().replace("_", "-")
         plain = _ALIASES.get(plain, plain)
         named = _NAMED[_task(classes)]
@@ -357,6 +420,104 @@ def as_metric(
             f"classes={classes}, higher_is_better=True), or False if smaller is better"
         )
     return Metric(name, bool(better), partial(_each, metric))
+
+
+def group_column(metric: Any) -> str | None:
+    """The column of which a metric scores the worst group; None of others.
+
+    >>> group_column("auroc:worst:region"), group_column("auroc")
+    ('region', None)
+    """
+    if isinstance(metric, Metric):
+        return metric.column
+    return metric.partition(_WORST)[2] if isinstance(metric, str) and _WORST in metric else None
+
+
+_WORST = "worst:"
+
+
+def _worst(text: str, classes: int) -> Metric:
+    """``worst:COLUMN`` of the usual metric, ``METRIC:worst:COLUMN`` of another one."""
+    before, _, column = text.partition(_WORST)
+    if not column or (before and not before.endswith(":")):
+        raise InputError(f"the worst group is worst:COLUMN or METRIC:worst:COLUMN; got {text!r}")
+    inner = as_metric(before[:-1], classes=classes) if before else default_metric(classes)
+    values = partial(_worst_values, inner=inner, column=column)
+    name = f"{inner.name}:{_WORST}{column}"
+    return Metric(name, inner.higher_is_better, values, inner.task, column=column)
+
+
+def _worst_values(y: Array, stack: Array, *, inner: Metric, column: str) -> Floats:
+    """By model the worst of the groups' scores; groups that have none, of one class say, are left out."""
+    groups = y.groups if isinstance(y, GroupedLabels) else None
+    if groups is None:
+        raise DataError(f"metric 'worst:{column}': nothing says which group a row is of; give tables with it")
+    labels, found, without = np.asarray(y), [], []
+    for group in np.unique(groups):
+        rows = groups == group
+        try:
+            found.append(inner.values(labels[rows], stack[:, rows]))
+        except DataError:
+            without.append(str(group))
+    if not found:
+        raise DataError(f"no group of column {column!r} has a {inner.name}: its rows are of one class")
+    notes = _notes.get()
+    if without and notes is not None:
+        notes.append(
+            f"{column} {', '.join(without[:_CLASSES_NAMED])}: no {inner.name} of one class, left out"
+        )
+    return np.asarray(np.min(found, axis=0) if inner.higher_is_better else np.max(found, axis=0))
+
+
+def _weighted_sum(text: str, classes: int) -> Metric:
+    """``0.5*auroc+0.5*accuracy``; a metric of which less is better is taken off where more of others is."""
+    names = sorted(_NAMED[_task(classes)] | _ALIASES.keys(), key=len, reverse=True)
+    term = re.compile(
+        rf"\s*([+-]?)\s*(?:([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*\*\s*)?({'|'.join(names)})\s*(?=[+-]|$)"
+    )
+    plain, place, parts = text.lower().replace("_", "-"), 0, list[tuple[float, Metric]]()
+    while place < len(plain):
+        found = term.match(plain, place)
+        if found is None or (parts and not found[1]):
+            raise InputError(
+                f"cannot read {text[place:].strip()!r} of the metric {text!r}: write a weighted sum as "
+                f"0.5*{names[-1]}+0.5*{names[-2]}, of {', '.join(sorted(_NAMED[_task(classes)]))}"
+            )
+        weight = float(found[2] or 1.0) * (-1.0 if found[1] == "-" else 1.0)
+        parts.append((weight, as_metric(found[3], classes=classes)))
+        place = found.end()
+    ways = {(weight > 0.0) == metric.higher_is_better for weight, metric in parts if weight}
+    if len(ways) != 1:
+        raise InputError(
+            f"the terms of the metric {text!r} pull apart: add those of which more is better, take off those "
+            "of which less is"
+        )
+    by_class = any(metric.by_class for _, metric in parts)
+    known = all(metric.contributions is not None for _, metric in parts)
+    return Metric(
+        "".join(f"{weight:+g}*{metric.name}" for weight, metric in parts).removeprefix("+"),
+        ways.pop(),
+        partial(_sum_of, parts=tuple(parts), scores=True, by_class=by_class),
+        "classification" if classes else "regression",
+        partial(_sum_of, parts=tuple(parts), scores=False, by_class=by_class) if known else None,
+        by_class,
+    )
+
+
+def _sum_of(
+    y: Array, stack: Array, *, parts: Sequence[tuple[float, Metric]], scores: bool, by_class: bool
+) -> Floats:
+    """Scores (M,), or the rows' contributions (M, n), of a weighted sum."""
+    if scores:
+        return np.asarray(sum(weight * metric.values(y, stack) for weight, metric in parts))
+    share = np.bincount(y)[y] / len(y) if by_class else np.ones(len(y))
+    total = np.zeros(stack.shape[:2])
+    for weight, metric in parts:
+        assert metric.contributions is not None
+        # A mean over all rows is the sum of the classes' means, by their shares.
+        terms = metric.contributions(y, stack)
+        total += weight * (terms if metric.by_class or not by_class else share * terms)
+    return total
 
 
 def check_metric(metric: Metric, y: ArrayLike, classes: int, *, where: str = "the validation rows") -> None:
@@ -383,7 +544,7 @@ def check_metric(metric: Metric, y: ArrayLike, classes: int, *, where: str = "th
         If it fails on these labels.
     """
     _check_task(metric, classes)
-    labels = np.asarray(y)
+    labels = as_labels(y)
     rng = np.random.default_rng(0)
     guess = rng.dirichlet(np.ones(classes), len(labels)) if classes else rng.permutation(labels)
     if metric is F1 and classes == 2 and not np.any(labels == 1):

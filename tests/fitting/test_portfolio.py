@@ -141,8 +141,17 @@ def test_estimators_fit_portfolios_and_explain_them():
     model = MixtureClassifier(effort="quick").fit(x, y, source=state, X_val=val[0], y_val=val[1])
     assert set(model.spent_) >= {"lightgbm-source", "linear-source"}
     found = model.explain_(*test, repeats=2)
-    assert found[0].column in ("age", "shop")
+    assert found[0].name in ("age", "shop")
     assert found[-1].value <= found[0].value and found[0].low < found[0].value < found[0].high
+    noise = part(150, 0)[0], np.random.default_rng(0).integers(0, 2, 150)
+    worth = model.explain_(*test, sources={"good": part(300, 5, 1.0), "noise": noise})
+    assert [each.name for each in worth] == ["good", "noise"]
+    assert worth[0].value > 0.05 > worth[1].value and worth[0].low < worth[0].value < worth[0].high
+    with pytest.raises(InputError, match="one source only"):
+        model.explain_(*test, sources={"good": part(300, 5, 1.0)})
+    linear = MixtureClassifier("linear", budget=60, reference="none")
+    with pytest.raises(InputError, match="attribution='loo'"):
+        linear.fit(x, y, source=state).explain_(*test, sources={"good": noise})
     sources, val, test = tables(numbers=True)
     y = np.concatenate([y for _, y in sources.values()])
     model = MixtureRegressor(effort="quick").fit(x, y, source=state, X_val=val[0], y_val=val[1])
@@ -168,15 +177,65 @@ def test_the_command_line_fits_shows_predicts_explains(tmp_path):
     about = json.loads((out / "model.json").read_text())
     assert [each["name"] for each in about["members"]][:2] == ["lightgbm-source", "lightgbm-pooled"]
     assert "## Its members" in (out / "MODEL_CARD.md").read_text()
-    assert "members, their weights" in run("show", out)
+    shown = run("show", out)
+    assert "rows read" in shown and "lightgbm-pooled" in shown
+    assert json.loads(run("show", out, "--json"))["members"] == about["members"]
     run("predict", out, tmp_path / "t.csv", "-o", tmp_path / "p.csv")
     assert len(pd.read_csv(tmp_path / "p.csv")) == 80
     assert "age" in run("explain", out, tmp_path / "t.csv")
+    by_source = run("explain", out, tmp_path / "t.csv", "--by", "source", "--json")
+    assert {each["source"] for each in json.loads(by_source)} == {"a", "b"}
     run("resume", out)
     loaded = load_model(out)
     assert np.isfinite(loaded.scores(test[0])).all()
     with pytest.raises(InputError, match="a portfolio has no budget"):
         run("resume", out, "--budget", "99")
+
+
+@pytest.mark.parametrize("door", ["fit", "estimator", "table"])
+def test_the_worst_group_scores_at_every_door(tmp_path, door):
+    sources, val, test = tables()
+    x = pd.concat([x.assign(state=name) for name, (x, _) in sources.items()], ignore_index=True)
+    y = np.concatenate([y for _, y in sources.values()])
+    if door == "fit":
+        result = mixtree.fit(
+            sources, val, model="auto", effort="quick", metric="accuracy:worst:shop", test=test
+        )
+        predictions, score = result.predict(test[0]).argmax(axis=1), result.verdict.score
+        shops = test[0]["shop"]
+        worst = min(np.mean((predictions == test[1])[shops == each]) for each in set(shops))
+        assert score.value == pytest.approx(worst) and score.low < worst < score.high <= 1.0
+        with pytest.raises(InputError, match="no column 'street', whose worst value is to score"):
+            mixtree.fit(sources, val, metric="worst:street")
+    elif door == "estimator":
+        model = MixtureClassifier(
+            "linear", budget=60, metric="worst:shop", objective="metric", reference="none"
+        )
+        model.fit(x, y, source="state", X_val=val[0], y_val=val[1])
+        assert model.metric_ == "auroc:worst:shop" and 0.0 < model.best_score_ <= 1.0
+        model.fit(x, y, source="state")  # a part of the rows, with its own groups
+        assert model.explain_(*test, repeats=1)[0].name == "age"
+    else:
+        x.assign(bought=y).to_csv(tmp_path / "s.csv", index=False)
+        for name, (rows, labels) in {"v": val, "t": test}.items():
+            rows.assign(bought=labels).to_csv(tmp_path / f"{name}.csv", index=False)
+        flags = [
+            "--source-col",
+            "state",
+            "--label",
+            "bought",
+            "--val",
+            tmp_path / "v.csv",
+            "--out",
+            tmp_path / "m",
+        ]
+        flags += ["--metric", "worst:shop", "--effort", "quick", "--drop", "shop"]  # it need be no feature
+        told = CliRunner().invoke(
+            app, ["fit", str(tmp_path / "s.csv"), *map(str, flags)], catch_exceptions=False
+        )
+        assert told.exit_code == 0 and "auroc:worst:shop" in told.output
+        run = CliRunner().invoke(app, ["explain", str(tmp_path / "m"), str(tmp_path / "t.csv")])
+        assert run.exit_code == 0 and "age" in run.output
 
 
 def test_weights_follow_how_surely_a_member_is_behind():

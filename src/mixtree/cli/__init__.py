@@ -22,6 +22,7 @@ from mixtree.cli import (
     simulate,
     studies,
     theory,
+    update,
 )
 from mixtree.errors import InputError, MixtreeError
 from mixtree.places import said
@@ -50,7 +51,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Find the mixture of training sources, and the model, that do best on a target unlike any of them.",
 )
-for group in (plan, fit, predict, explain, compare, studies, demo, reproduce, arena, theory, simulate):
+for group in (
+    plan, fit, predict, explain, update, compare, studies, demo, reproduce, arena, theory, simulate,
+):  # fmt: skip
     group.add_to(app)
 
 

@@ -193,6 +193,7 @@ _TOLD = (
 def table_spec(tables: list[Path], values: Values) -> TableSpec:
     """The tables that the flags name."""
     from mixtree.data.tables import TableSpec
+    from mixtree.metrics import group_column
 
     # By their names: the order in which sources are given changes nothing.
     by_source = {name: Path(file) for name, file in sorted(pairs(values.get("source"), "--source").items())}
@@ -217,8 +218,11 @@ def table_spec(tables: list[Path], values: Values) -> TableSpec:
         )
         if name in values
     }
+    groups = group_column(values.get("metric"))
     drop, categorical = (tuple(values.get(name, ())) for name in ("drop", "categorical"))
-    return TableSpec(tables=by_source or tuple(tables), drop=drop, categorical=categorical, **chosen)
+    return TableSpec(
+        tables=by_source or tuple(tables), drop=drop, categorical=categorical, groups=groups, **chosen
+    )
 
 
 def _recipe(tables: list[Path], values: Values, prepared: Prepared) -> dict[str, Any]:

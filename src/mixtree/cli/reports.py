@@ -146,6 +146,35 @@ def print_result(
     _line(console, "model", f"{out} (mixtree predict {out} new.csv -o predictions.csv{more})")
 
 
+def print_members(console: Any, about: Mapping[str, Any]) -> None:
+    """A portfolio's members, as ``model.json`` has them."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("member", "weight", f"own {about['metric']}", "rows read"):
+        table.add_column(heading)
+    for each in sorted(about["members"], key=lambda one: -one["weight"]):
+        numbers = f"{each['weight']:.2f}", four_digits(each["score"]), f"{each['rows_read']:,}"
+        table.add_row(escape(each["name"]), *numbers)
+    console.print(table)
+
+
+def print_model(console: Any, folder: Path, about: Mapping[str, Any]) -> None:
+    """What is known of a model that was saved without its study."""
+    if about["verdict"]:
+        print_answer(console, about["verdict"])
+    for note in about["decided"]:
+        _line(console, "decided", note)
+    _line(console, "mixture", mixture_words(about["mixture"]))
+    if about.get("members"):
+        print_members(console, about)
+    if about["verdict"]:
+        print_comparisons(console, about["verdict"])
+        print_warnings(console, about["verdict"]["warnings"])
+        print_notes(console, about["verdict"])
+    _line(console, "model", f"{folder} (saved from Python, without its study)")
+
+
 def four_digits(value: float | None) -> str:
     """A score with four decimals, or, in a unit in which those are nothing, four digits; a dash for none."""
     if value is None or not isfinite(value):

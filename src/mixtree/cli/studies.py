@@ -165,6 +165,8 @@ def show(
         mixture_words,
         print_answer,
         print_comparisons,
+        print_members,
+        print_model,
         print_notes,
         print_warnings,
     )
@@ -172,6 +174,13 @@ def show(
     from mixtree.listeners.terminal import Terminal
     from mixtree.planning.certificate import certificate_of
 
+    folder = Path(url)
+    if (saved := _saved_model(folder)) is not None:
+        if as_json:
+            typer.echo(json.dumps(saved))
+        else:
+            print_model(Terminal(), folder, saved)
+        return
     with closing(open_existing(url)) as storage:
         record = pick(storage, study)
         about, tree = summary(storage, record), _tree(storage, record)
@@ -183,6 +192,9 @@ def show(
     about["certificate"] = None if sure is None else sure.as_dict()
     about["data"], about["at_odds"] = record.data, _at_odds(url, record)
     about["decided"] = list(record.notes)
+    model = _model_beside(url, record)
+    members = model is not None and model.get("study") == record.name and model.get("members")
+    about["members"] = members or []
     if as_json:
         if as_tree:
             about["tree"] = [
@@ -213,6 +225,8 @@ def show(
         console.print(
             f"mixture: {mixture}\nvalue on the validation rows: {four_digits(about['value'])}", markup=False
         )
+    if model is not None and members:
+        print_members(console, model)
     if verdict is not None:
         print_comparisons(console, verdict)
         print_warnings(console, verdict["warnings"])
@@ -237,18 +251,40 @@ def show(
         console.print(f"{at} {kind}: {message}", style="dim", highlight=False, markup=False)
 
 
-def _at_odds(url: str, record: StudyRecord) -> str | None:
-    """Whether the model in the folder is not the one of this study and its data, in words."""
+def _saved_model(folder: Path) -> dict[str, Any] | None:
+    """What is known of a model that was saved from Python, whose study is not kept."""
     from mixtree.fitting.model_folder import has_model, read_about
+
+    if "://" in str(folder) or not folder.is_dir() or (folder / "study.db").exists() or not has_model(folder):
+        return None
+    about = read_about(folder)
+    return about if about.get("study", "") is None else None
+
+
+def _folder_of(url: str, record: StudyRecord) -> Path | None:
+    """The model folder that belongs to a study, if there is one."""
+    from mixtree.fitting.model_folder import has_model
     from mixtree.storage.sql import database_file
 
     given = Path(database_file(url))
     folders = [given, given.parent] if given.name == "study.db" else [given]
     folders += [] if (recipe := fit_recipe(record)) is None else [Path(recipe["values"]["out"])]
-    folder = next((each for each in folders if has_model(each)), None)
-    if folder is None:
+    return next((each for each in folders if has_model(each)), None)
+
+
+def _model_beside(url: str, record: StudyRecord) -> dict[str, Any] | None:
+    """What is known of the model in the folder of a study."""
+    from mixtree.fitting.model_folder import read_about
+
+    folder = _folder_of(url, record)
+    return None if folder is None else read_about(folder)
+
+
+def _at_odds(url: str, record: StudyRecord) -> str | None:
+    """Whether the model in the folder is not the one of this study and its data, in words."""
+    folder, about = _folder_of(url, record), _model_beside(url, record)
+    if folder is None or about is None:
         return None
-    about = read_about(folder)
     if about.get("study") != record.name:
         return f"the model in {folder} is that of study {about.get('study')!r}, not of this one"
     if about.get("data") != record.data:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -123,6 +123,31 @@ class Preprocessor:
         if sparse is None:
             sparse = _stays_sparse(columns)
         return cls(columns, medians, means, scales, sparse, told)
+
+    @classmethod
+    def unscaled(cls, parts: Sequence[Any], target: Any, names: Sequence[str]) -> Preprocessor:
+        """What takes columns of numbers as features as they are; a gap becomes the target's median.
+
+        Parameters
+        ----------
+        parts
+            The training rows' features.
+        target
+            Those of the target's rows.
+        names
+            Of the columns.
+        """
+        farthest = max(max(float(part.max()), -float(part.min())) for part in parts)
+        if farthest > _FARTHEST:
+            raise DataError(
+                f"its features go up to {farthest:.3g}: bring them to about size 1 before the fit, or fit a "
+                "table, which does it"
+            )
+        if len(set(names)) < len(names):
+            raise DataError("two of its columns have the same name")
+        columns = tuple(Column(name, "numeric", "numbers", "taken as it is") for name in names)
+        medians = np.median(np.asarray(target, dtype=np.float64), axis=0)
+        return cls(columns, medians, np.zeros(len(names)), np.ones(len(names)), False)
 
     @property
     def feature_names(self) -> tuple[str, ...]:

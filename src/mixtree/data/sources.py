@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 from mixtree.data.arrays import frame_columns, refuse_huge, refuse_lossy
 from mixtree.data.sparse import as_table, is_sparse
 from mixtree.errors import DataError
+from mixtree.metrics import as_labels
 from mixtree.places import is_text
 from mixtree.simplex import Mixture
 
@@ -301,7 +302,7 @@ def rows_from(part: Any, where: str, columns: Sequence[Any] | None = None) -> Ro
         refuse_lossy(values, f"{where}: {what}")
     try:
         table = as_table(x)
-        y = np.asarray(given[1])
+        y = as_labels(given[1])
         weight = None if len(given) == 2 else np.asarray(given[2], dtype=np.float64)
     except ValueError as error:  # rows of different lengths
         raise DataError(f"{where}: features must be a table (rows × columns): {error}") from error

@@ -23,7 +23,8 @@ class TableSpec:
     either ``val``, and ``test`` if there is one, or a file ``target`` of which ``val_frac`` validates and the
     rest tests, stratified by label or split by ``group_col`` (which is no feature then) or ``time_col``.
     ``drop`` names columns to leave out, ``categorical`` those whose numbers are codes; ``classes`` puts the
-    classes in order; ``rare_below``, ``max_levels`` and ``sparse`` are those of `Preprocessor.fit`.
+    classes in order; ``groups``: the column of the target's rows
+    whose worst value scores; ``rare_below``, ``max_levels`` and ``sparse`` are those of `Preprocessor.fit`.
     """
 
     tables: Mapping[str, Table] | Sequence[Table] | Table
@@ -42,6 +43,7 @@ class TableSpec:
     rare_below: int | None = None
     max_levels: int = 1000
     sparse: bool | None = None
+    groups: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("label", "source_col", "group_col", "time_col"):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mixtree.data.columns import Column, values_of
 from mixtree.data.drift import unlike
-from mixtree.data.frames import kind_of
+from mixtree.data.frames import as_text, kind_of
 from mixtree.data.labels import Label, Labels
 from mixtree.data.leakage import Keys, Overlap, find_leakage, independent, tells_label
 from mixtree.data.parts import Part, features_of, read_parts
@@ -24,6 +24,8 @@ from mixtree.data.readers import names, pick, read_table
 from mixtree.data.sources import Rows, Sources
 from mixtree.data.specs import TableSpec
 from mixtree.data.splits import split_rows
+from mixtree.errors import InputError
+from mixtree.metrics import GroupedLabels
 
 _TOGETHER = 100_000  # rows
 
@@ -84,6 +86,8 @@ def load_tables(spec: TableSpec, *, seed: int = 0, preprocessor: Preprocessor | 
     frame = _compact(training.frame, preprocessor)
     del training  # the table as it was read: from here on there is room for the features
     told += [words for part in parts.values() for words in unlike(preprocessor, part.frame, where=part.where)]
+    if spec.groups is not None:
+        y |= {role: _grouped(part, y[role], spec.groups) for role, part in parts.items()}
     judges = {role: _Judge.of(part, preprocessor, y[role]) for role, part in parts.items()}
     if "target" in judges:
         target = parts["target"]
@@ -124,6 +128,12 @@ def load_tables(spec: TableSpec, *, seed: int = 0, preprocessor: Preprocessor | 
         (*told, *given_away, *absent, *doubts),
         (*given_away, *absent, *doubts),
     )
+
+
+def _grouped(part: Part, y: NDArray[Any], column: str) -> GroupedLabels:
+    if column not in part.frame.columns:
+        raise InputError(f"{part.where} has no column {column!r}, whose worst value is to score")
+    return GroupedLabels.of(y, as_text(part.frame[column]).fill_null("missing").to_numpy())
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -17,6 +17,7 @@ from mixtree.simplex import as_mixture
 from mixtree.trainer import TrainerBase
 from mixtree.tree import Merge, Path, Trial
 
+CANNOT_MERGE = "this trainer cannot merge models (it has no merge): looks at merged models count as worst"
 ON_TARGET = (
     "the search trains on the target's own validation rows (one weight more than there are sources): values "
     "on those rows no longer say how good such a model is"
@@ -83,6 +84,8 @@ class Checked:
             raise SearchError(
                 f"{self.name} asked for {cost} more steps: {spent} of its {self.budget} are spent"
             )
+        if self._trainer.merge is None and not paths.isdisjoint(self._looks):
+            return CANNOT_MERGE
         return ON_TARGET if on_target and self._search.on_target is None else None
 
     def _check_trial(self, trial: Any, known: Collection[Path]) -> None:

@@ -21,12 +21,11 @@ from mixtree.events import RoundAsked, StudyFinished
 from mixtree.search import SearchBase, as_node
 from mixtree.storage.base import Storage, StudyRecord
 from mixtree.trainer import Evaluation, State, TrainerBase
-from mixtree.tree import Node, NodeStatus, Path, Tree, Trial, pending
+from mixtree.tree import Node, NodeStatus, Path, Tree, Trial
 
 Objective = Callable[[Evaluation], Evaluation]
 """What the search minimises, from what the trainer measured; by default the trainer's loss itself."""
 FINISHED = "the search has finished"
-CANNOT_MERGE = "this trainer cannot merge models (it has no merge)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,24 +162,18 @@ class Loop(Generic[State]):
         """What comes of groups. Looks are taken here: they cost less than sending them to a worker."""
         if self._executor is None:
             self._executor = start_executor(self.runner, self.models, self.limits)
-        here = [group for group in groups if all(not trial.steps for trial in group)]
-        if here and self.trainer.merge is None:
-            self.reporter.warn(f"{CANNOT_MERGE}: looks at merged models count as worst")
-        for group in here:
-            if self.trainer.merge is None:
-                yield Done(group, tuple(Evaluation(inf) for _ in group))
-            else:
-                yield self.runner.run(group, fresh=fresh)
-        if len(here) < len(groups):
-            yield from self._executor.run([group for group in groups if group not in here], fresh=fresh)
+        looks = [group for group in groups if not any(trial.steps for trial in group)]
+        for group in looks:
+            yield self.runner.run(group, fresh=fresh)
+        if len(looks) < len(groups):
+            yield from self._executor.run([group for group in groups if group not in looks], fresh=fresh)
 
     def groups(self, trials: Sequence[Trial]) -> list[Group]:
         """By the trainer's groups, never by the number of workers, where numbers could depend on it."""
         if self._group is not None:
             return self.history.groups(trials, self._group)
-        if not any(trial.steps for trial in trials):
-            return [tuple(trials)]
-        return [(trial,) for trial in trials] if self.limits.workers != 1 else [tuple(trials)]
+        alone = self.limits.workers != 1 and any(trial.steps for trial in trials)
+        return [(trial,) for trial in trials] if alone else [tuple(trials)]
 
     def _take(self, done: Done, wanted: set[Path]) -> dict[Path, Evaluation]:
         """What a group has measured of the wanted nodes, written down; of others it is compared."""
@@ -194,13 +187,14 @@ class Loop(Generic[State]):
             raise SearchError(f"the trainer evaluated {len(measured)} of {len(done.group)} models")
         self._steps_run += sum(trial.steps for trial in done.group)
         self._seconds_run += done.seconds / (self._executor.workers if self._executor else 1)
-        evaluations, rows, number = {}, [], self.history.round_of
+        evaluations, rows = {}, []
         for trial, each in zip(done.group, measured, strict=True):
             evaluation = self.value(each)
             if trial.path in wanted:
                 evaluations[trial.path] = evaluation
                 if self.storage.keeps_rows:
-                    rows.append(_row(trial, number[trial.path], evaluation, status, done))
+                    seconds = done.seconds / len(done.group)
+                    rows.append(self.history.row(trial, evaluation, status=status, seconds=seconds))
             elif status == "done":  # trained along with its group, and done before
                 compare(self, trial.path, evaluation)
         if rows:
@@ -254,14 +248,3 @@ class Loop(Generic[State]):
         if self._executor is not None:
             self._executor.close()
         self.models.close()
-
-
-def _row(trial: Trial, number: int, evaluation: Evaluation, status: NodeStatus, done: Done) -> Node:
-    return replace(
-        pending(trial, number),
-        value=evaluation.value,
-        standard_error=evaluation.standard_error,
-        predictions=evaluation.predictions,
-        status=status,
-        seconds=done.seconds / len(done.group),
-    )

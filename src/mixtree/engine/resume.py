@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from mixtree.errors import StorageError
-from mixtree.search import SearchBase
+from mixtree.search import SearchBase, as_node
 from mixtree.storage.base import Storage
 from mixtree.trainer import Evaluation
-from mixtree.tree import Node, Path, Trial
+from mixtree.tree import Node, NodeStatus, Path, Trial
 
 
 class History:
@@ -62,6 +62,16 @@ class History:
         for trial in fresh:
             round_of[trial.path] = number
         self._next = number + 1
+
+    def row(self, trial: Trial, evaluation: Evaluation, *, status: NodeStatus, seconds: float) -> Node:
+        """What came of a trial that was begun, as it is stored."""
+        return replace(
+            as_node(trial, evaluation),
+            status=status,
+            seconds=seconds,
+            round=self.round_of[trial.path],
+            predictions=evaluation.predictions,
+        )
 
     def trial(self, path: Path) -> Trial:
         """The trial of a path."""

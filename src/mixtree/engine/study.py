@@ -113,6 +113,12 @@ class Result(Generic[State]):
             raise InputError("this result has no model to predict with: use trainer.predict(result.state, x)")
         return np.asarray(self.model.predict(x))
 
+    def save(self, folder: str | FilePath) -> None:
+        """Write the model of a fit as a folder that ``mixtree predict``, ``show`` and ``explain`` read."""
+        if self.model is None:
+            raise InputError("this result has no model to save: use trainer.save(result.state)")
+        self.model.save(folder)
+
     def what_if(self, mixture: ArrayLike | Mapping[str, float]) -> WhatIf:
         """The merged loss of any mixture of the sources, with its 95 % interval.
 

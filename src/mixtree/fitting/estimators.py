@@ -8,7 +8,9 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
+from html import escape
 from inspect import Parameter, Signature
+from pathlib import Path as FilePath
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, estimator_html_repr
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -25,16 +27,18 @@ from mixtree.data.columns import refuse_row_numbers
 from mixtree.data.frames import as_frame, is_missing
 from mixtree.data.leakage import independent
 from mixtree.data.preprocessing import Preprocessor
-from mixtree.data.sources import Rows, Sources, in_order
+from mixtree.data.sources import TARGET, Rows, Sources, in_order
 from mixtree.data.sparse import is_sparse
 from mixtree.engine.loop import FINISHED
 from mixtree.engine.study import run, seconds_left
 from mixtree.errors import DataError, InputError
-from mixtree.fitting.explain import Importance, importances
+from mixtree.fitting.explain import Importance, importances, source_importances
+from mixtree.fitting.frames import groups_of
 from mixtree.fitting.options import OPTIONS, make_options
-from mixtree.fitting.pipeline import predicted, run_prepared
-from mixtree.fitting.prepare import Prepared, prepare
-from mixtree.metrics import as_metric, class_names
+from mixtree.fitting.pipeline import run_prepared
+from mixtree.fitting.prepare import Prepared, prepare, train_network
+from mixtree.fitting.saving import LABEL, ModelFiles, model_files, predicted
+from mixtree.metrics import GroupedLabels, Metric, as_metric, class_names, group_column
 from mixtree.policies.registry import make_search, training_sources
 from mixtree.trainers.registry import make_trainer
 from mixtree.tree import Tree
@@ -93,7 +97,16 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
 
     __init__.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
 
-    def fit(self, X: Any, y: Any = None, *, source: Any = None, X_val: Any = None, y_val: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        source: Any = None,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
         """Find the mixture and the model.
 
         Parameters
@@ -103,9 +116,15 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         y
             Their labels.
         source
-            Which source each row comes from; without it there is one source.
+            Which source each row comes from, or the name of the column of ``X`` that says it, which is no
+            feature then; without it there is one source. Rows of the source ``"target"`` are the target's
+            own, in the place of ``X_val``.
         X_val, y_val
-            The target's rows; without them a part of the rows (``validation_fraction``) is set aside.
+            The target's rows; without them, and without rows of ``"target"``, a part of the rows
+            (``validation_fraction``) is set aside.
+        sample_weight
+            Of the rows of ``X`` in training; they say how the rows of a source compare. The target's rows
+            count alike. A row of weight 0 is left out.
 
         Returns
         -------
@@ -113,16 +132,18 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         """
         started = time.monotonic()
         X, y, source = _joined(X, y, source)
+        self._source_column, X, source = _named_source(X, source)
         for values, what in ((X, "X"), (y, "y"), (source, "source"), (X_val, "X_val"), (y_val, "y_val")):
             refuse_lossy(values, what)
         if y is None:
             raise ValueError("This estimator requires y to be passed, but the target y is None.")
         seed = self._seed()
+        named = y.name if hasattr(y, "name") else None
+        self._label = named if isinstance(named, str) and named else LABEL
+        column, given = group_column(self.metric), X
         X, labels = self._read(X, y)
         if source is not None:
             _refuse_missing(source, "source", "say where each row comes from")
-        if (source is not None or X_val is not None) and _in_cross_validation():
-            warnings.warn(_SOURCE_ROWS, SourceRowsWarning, stacklevel=2)
         # Of whole numbers in a list, near 2⁶⁴ and below 0, numpy would make floats that are the same.
         kind = object if isinstance(source, list) else None
         groups = np.full(len(labels), ONLY) if source is None else np.asarray(source, dtype=kind).astype(str)
@@ -130,23 +151,44 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             raise DataError(
                 f"source must name one source per row: {len(labels)} rows, got shape {groups.shape}"
             )
+        own = groups == TARGET
+        if (source is not None or X_val is not None) and not own.any() and _in_cross_validation():
+            warnings.warn(_SOURCE_ROWS, SourceRowsWarning, stacklevel=2)
+        weight = None if sample_weight is None else _weights_of(sample_weight, len(labels))
+        kept = np.arange(len(labels)) if weight is None else np.flatnonzero(weight)
+        if weight is not None and len(kept) < len(labels):
+            X, labels, groups = _rows(X, kept), labels[kept], groups[kept]
+            own, weight = own[kept], weight[kept]
         self._constant = self._single_label(labels)
         if self._constant is not None:
             return self._fit_constant()
+        if own.any() and (X_val is not None or y_val is not None):
+            raise InputError(f"the target's rows are given twice: as X_val, and as the source {TARGET!r}")
+        if own.all():
+            raise DataError(f"all rows are of the source {TARGET!r}: give rows of at least one other source")
         if X_val is None and y_val is not None:
             raise DataError("y_val needs its features: give X_val too")
         if X_val is None:
-            train, held = self._split(labels, seed)
+            parts = (np.flatnonzero(~own), np.flatnonzero(own)) if own.any() else self._split(labels, seed)
+            train, held = parts
             validation = (_rows(X, held), labels[held])
+            if column is not None:
+                regions = groups_of(given, column)[kept[held]]
+                validation = (validation[0], GroupedLabels.of(validation[1], regions))
             X, labels, groups = _rows(X, train), labels[train], groups[train]
+            weight = None if weight is None else weight[train]
         else:
             if y_val is None:
                 raise DataError("X_val needs its labels: give y_val too")
             _refuse_missing(y_val, "y_val", "leave those rows out")
             validation = (self._read_more(X_val), self._encode(_one_column(y_val)))
+            if column is not None:
+                validation = (validation[0], GroupedLabels.of(validation[1], groups_of(X_val, column)))
         self._fit_scaling(X)
-        sources = self._sources(X, labels, groups, validation, tuple(sorted(set(groups.tolist()))))
-        self._fit_sources(sources, seed, started, stand_in=X_val is None and source is not None)
+        names = tuple(sorted(set(groups.tolist())))
+        sources = self._sources(X, labels, groups, validation, names, weight)
+        stand_in = X_val is None and source is not None and not own.any()
+        self._fit_sources(sources, seed, started, stand_in=stand_in)
         return self
 
     def _fit_sources(self, sources: Sources, seed: int, started: float, *, stand_in: bool) -> None:
@@ -171,6 +213,13 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         with class_names(prepared.labels, told=True):
             self.baselines_ = {name: self._baseline(name, prepared, limit) for name in self.baselines or ()}
             self.best_score_ = float(prepared.chosen.metric(validation.y, predicted(prepared, result)))
+            files = model_files(
+                prepared,
+                result,
+                preprocessor=self._scaler if layout is not None else "sparse rows have no columns by name",
+                label=self._label,
+                warnings=prepared.warnings,
+            )
         self.tree_ = result.tree
         self.spent_ = result.spent
         self.reason_ = result.reason
@@ -183,9 +232,12 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         if stand_in and result.verdict is not None:
             told = "no rows of a target were given (X_val, y_val): rows of the sources stand in for them"
             self.verdict_ = replace(result.verdict, warnings=(*result.verdict.warnings, told))
+        self.members_ = files.about.get("members", [])
         # The model alone is kept: the training rows do not travel with the estimator.
         self._sparse = is_sparse(validation.x)
         self._predictor = result.model
+        verdict = None if self.verdict_ is None else self.verdict_.as_dict()
+        self._files: ModelFiles | None = replace(files, about={**files.about, "verdict": verdict})
 
     def _baseline(self, name: str, prepared: Prepared, limit: TimeLimit | None) -> float:
         """The validation score of a baseline at the same budget, outside the study's own.
@@ -208,8 +260,10 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         predictions = trainer.predict(result.state, sources.validation.x)
         return float(prepared.chosen.metric(sources.validation.y, predictions))
 
-    def explain_(self, X: Any, y: Any, *, metric: Any = None, repeats: int = 5) -> list[Importance]:
-        """How much worse the score gets when a column is shuffled, the most important column first.
+    def explain_(
+        self, X: Any, y: Any, *, metric: Any = None, repeats: int = 5, sources: Any = None
+    ) -> list[Importance]:
+        """How much worse the score gets when a column is shuffled, or without a source; the greatest first.
 
         Parameters
         ----------
@@ -219,15 +273,22 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             What scores; the fit's own unless told.
         repeats
             Times that each column is shuffled.
+        sources
+            ``{name: (X, y)}``, the training rows: by source then, where a portfolio was fitted. Its strongest
+            family is fitted again, pooled, on all of them and without each.
         """
         check_is_fitted(self)
-        frame = as_frame(X)
         wanted = as_metric(metric or self.metric_, classes=self._class_count())
+        labels = self._encode(_one_column(y))
+        if wanted.column is not None:
+            labels = GroupedLabels.of(labels, groups_of(X, wanted.column))
+        if sources is not None:
+            return self._worth_of(sources, Rows(self._features(self._read_more(X)), labels), wanted)
+        frame = as_frame(X)
 
         def predict(rows: Any) -> NDArray[Any]:
             return self._scores(rows if self._is_table else rows.to_numpy())
 
-        labels = self._encode(_one_column(y))
         return importances(
             predict,
             frame,
@@ -237,6 +298,61 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
             repeats=repeats,
             seed=self._seed(),
         )
+
+    def _worth_of(self, sources: Any, judges: Rows, metric: Metric) -> list[Importance]:
+        about = {} if self._files is None else self._files.about
+        if "strongest" not in about or not isinstance(self._scaler, Preprocessor):
+            raise InputError(
+                "the worth of sources is that of a portfolio: of a policy, use attribution='loo'"
+            )
+        if not isinstance(sources, Mapping) or not all(len(part) == 2 for part in sources.values()):
+            raise InputError("sources are the training rows, {name: (X, y)}")
+        rows = tuple(
+            Rows(self._features(self._read_more(x)), self._encode(_one_column(own)))
+            for x, own in sources.values()
+        )
+        return source_importances(
+            Sources(tuple(map(str, sources)), rows, judges, self._class_count()),
+            layout=self._scaler.layout,
+            metric=metric,
+            family=about["strongest"],
+            trees=about["trees"],
+            network=train_network,
+            seed=self._seed(),
+        )
+
+    def save(self, folder: str | FilePath) -> None:
+        """Write the model as a folder that ``mixtree predict``, ``show`` and ``explain`` read.
+
+        Parameters
+        ----------
+        folder
+            Where it goes; an earlier model there is replaced. Nothing is pickled: an estimator of another
+            library, or one of sparse rows, has no safe format and is refused.
+        """
+        check_is_fitted(self)
+        if self._files is None:
+            raise InputError("this model cannot be saved: there is one class only, and nothing was learnt")
+        self._files.write(folder)
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        """The parameters that were set; of a fitted one what it found, too."""
+        found = _findings(self) if "verdict_" in vars(self) else {}
+        lines = [
+            line for title, each in found.items() for line in (f"{title}:", *(f"  {one}" for one in each))
+        ]
+        return "\n".join([super().__repr__(N_CHAR_MAX=N_CHAR_MAX), *lines])
+
+    def _html_repr(self) -> str:
+        """scikit-learn's diagram, and below it what was found."""
+        diagram = str(estimator_html_repr(self))
+        if "verdict_" not in vars(self):
+            return diagram
+        parts = [
+            f"<dt>{escape(title)}</dt>" + "".join(f"<dd>{escape(each)}</dd>" for each in lines)
+            for title, lines in _findings(self).items()
+        ]
+        return f'{diagram}<dl class="mixtree">{"".join(parts)}</dl>'
 
     # -- data ---------------------------------------------------------------------------------------------
 
@@ -272,8 +388,11 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         return X, self._encode_labels(np.asarray(y))
 
     def _read_more(self, X: Any) -> Any:
-        """Checked features of rows like those in fit."""
+        """Checked features of rows like those in fit; they may still have the column of sources."""
         refuse_lossy(X, "X")
+        columns = frame_columns(X)
+        if self._source_column is not None and columns is not None and self._source_column in columns:
+            X = _without(X, self._source_column)
         if self._is_table:
             frame = as_frame(X)
             if frame_columns(X) is None and len(frame.columns) != self.n_features_in_:
@@ -304,10 +423,14 @@ class _MixtureEstimator(BaseEstimator):  # type: ignore[misc]
         groups: NDArray[Any],
         validation: tuple[Any, NDArray[Any]],
         names: tuple[str, ...],
+        weight: NDArray[np.float64] | None,
     ) -> Sources:
         x = self._features(X)
         held = Rows(self._features(validation[0]), validation[1])
-        parts = tuple(Rows(x[groups == name], labels[groups == name]) for name in names)
+        parts = tuple(
+            Rows(x[own], labels[own], None if weight is None else weight[own] / weight[own].mean())
+            for own in (groups == name for name in names)
+        )
         return Sources(names, parts, held, self._class_count())
 
     def _split(self, labels: NDArray[Any], seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -384,8 +507,10 @@ class MixtureClassifier(ClassifierMixin, _MixtureEstimator):  # type: ignore[mis
     Parameters
     ----------
     estimator
-        The model: ``"mlp"``, ``"linear"``, ``"lightgbm"``, ``"xgboost"``, ``"sklearn:NAME"``; anything with
-        ``partial_fit``; an estimator of LightGBM or XGBoost; or a function that returns a torch module.
+        The model: None or ``"auto"``, a portfolio; ``"mlp"``, ``"linear"``, ``"lightgbm"``, ``"xgboost"``,
+        ``"sklearn:NAME"``; anything with ``fit`` or ``partial_fit``; a function that makes a torch module.
+    effort
+        Of a portfolio, the default: ``"quick"``, ``"normal"`` or ``"thorough"`` (docs/tables.md).
     policy
         How the budget is spent: an algorithm id, a Search, or a function of a Setting that makes one; None
         is ``auto``.
@@ -438,6 +563,8 @@ class MixtureClassifier(ClassifierMixin, _MixtureEstimator):  # type: ignore[mis
     ----------
     mixture_
         Weight by source.
+    members_
+        Of a portfolio: each member's name, weight, own score and rows read.
     verdict_
         How sure the result is, and compared with what.
     tree_, history_, spent_, reason_, chosen_
@@ -498,6 +625,7 @@ class MixtureClassifier(ClassifierMixin, _MixtureEstimator):  # type: ignore[mis
     def _fit_constant(self) -> Self:
         """One class only: there is nothing to learn and nothing to search."""
         self.mixture_, self.tree_, self.history_ = {}, Tree(), []
+        self.members_, self._files = [], None
         self.baselines_, self.best_score_ = {}, float("nan")
         self.spent_, self.chosen_, self.metric_ = {}, (), "none"
         self.reason_ = "there is one class only"
@@ -515,8 +643,10 @@ class MixtureRegressor(RegressorMixin, _MixtureEstimator):  # type: ignore[misc]
     Parameters
     ----------
     estimator
-        The model: ``"mlp"``, ``"linear"``, ``"lightgbm"``, ``"xgboost"``, ``"sklearn:NAME"``; anything with
-        ``partial_fit``; an estimator of LightGBM or XGBoost; or a function that returns a torch module.
+        The model: None or ``"auto"``, a portfolio; ``"mlp"``, ``"linear"``, ``"lightgbm"``, ``"xgboost"``,
+        ``"sklearn:NAME"``; anything with ``fit`` or ``partial_fit``; a function that makes a torch module.
+    effort
+        Of a portfolio, the default: ``"quick"``, ``"normal"`` or ``"thorough"`` (docs/tables.md).
     policy
         How the budget is spent: an algorithm id, a Search, or a function of a Setting that makes one; None
         is ``auto``.
@@ -569,6 +699,8 @@ class MixtureRegressor(RegressorMixin, _MixtureEstimator):  # type: ignore[misc]
     ----------
     mixture_
         Weight by source.
+    members_
+        Of a portfolio: each member's name, weight, own score and rows read.
     verdict_
         How sure the result is, and compared with what.
     tree_, history_, spent_, reason_, chosen_
@@ -612,6 +744,49 @@ _SOURCE_ROWS = (
     "with some of them as X_val and y_val, score the others), or read verdict_ of one fit (nested=True "
     "scores all of them)"
 )
+
+
+def _weights_of(sample_weight: Any, rows: int) -> NDArray[np.float64]:
+    """Checked weights of the rows; one number is that of each."""
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    weight = np.full(rows, weight) if weight.ndim == 0 else weight
+    if weight.shape != (rows,):
+        raise DataError(f"sample_weight must be one number per row: {rows} rows, got shape {weight.shape}")
+    if not np.isfinite(weight).all() or weight.min() < 0.0:
+        raise DataError("sample_weight must be finite and at least 0")
+    if not weight.any():
+        raise DataError("every sample weight is zero: no row is left to learn from")
+    return weight
+
+
+def _findings(estimator: Any) -> dict[str, list[str]]:
+    """Verdict, mixture and members of a fitted estimator, in words."""
+    found = {"verdict": str(estimator.verdict_).splitlines()}
+    if estimator.mixture_:
+        found["mixture"] = [f"{name} {weight:.3f}" for name, weight in estimator.mixture_.items()]
+    if estimator.members_:
+        found[f"members, weight and own {estimator.metric_}"] = [
+            f"{each['name']} {each['weight']:.2f}"
+            + ("" if each["score"] is None else f" ({each['score']:.4g})")
+            for each in estimator.members_
+        ]
+    return found
+
+
+def _named_source(X: Any, source: Any) -> tuple[str | None, Any, Any]:
+    """The column that names the sources, if one does; the features without it; the source of every row."""
+    if not isinstance(source, str):
+        return None, X, source
+    columns = frame_columns(X)
+    if columns is None or source not in columns:
+        has = "has no names of columns" if columns is None else f"has {', '.join(map(str, columns[:10]))}"
+        raise DataError(f"source={source!r} is to be a column of X, which {has}")
+    return source, _without(X, source), np.asarray(X[source])
+
+
+def _without(X: Any, column: str) -> Any:
+    """A data frame without this column."""
+    return X.drop(columns=[column]) if hasattr(X, "iloc") else as_frame(X).drop(column)
 
 
 def _in_cross_validation() -> bool:

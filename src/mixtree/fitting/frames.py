@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from mixtree.data.frames import as_frame
+from mixtree.data.arrays import frame_columns
+from mixtree.data.frames import as_frame, as_text
 from mixtree.data.preprocessing import Preprocessor
 from mixtree.data.sources import Rows, in_order
 from mixtree.errors import DataError
+from mixtree.metrics import as_labels
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -23,18 +26,6 @@ class Encoded:
     validation: tuple[Any, Any]
     test: tuple[Any, Any] | None
     preprocessor: Preprocessor
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class FramePredictor:
-    """What predicts rows of frames like those that a fit was given."""
-
-    preprocessor: Preprocessor
-    inner: Any
-
-    def predict(self, x: Any) -> Any:
-        """Class probabilities (n, classes), or numbers (n,)."""
-        return self.inner.predict(self.preprocessor.transform(as_frame(x), where="these rows"))
 
 
 def are_frames(sources: Any, val: Any) -> bool:
@@ -74,7 +65,7 @@ def encoded(sources: Mapping[str, Any], val: Any, test: Any) -> Encoded:
 
     def features(part: Any, where: str) -> tuple[Any, Any]:
         frame = as_frame(in_order(part[0], columns, where, "the sources"))
-        return preprocessor.transform(frame, where=where), np.asarray(part[1])
+        return preprocessor.transform(frame, where=where), as_labels(part[1])
 
     named = {
         name: (preprocessor.transform(frames[name], where=f"source {name!r}"), *map(np.asarray, part[1:]))
@@ -82,3 +73,12 @@ def encoded(sources: Mapping[str, Any], val: Any, test: Any) -> Encoded:
     }
     tested = None if test is None else features(test, "test")
     return Encoded(named, features(val, "validation"), tested, preprocessor)
+
+
+def groups_of(x: Any, column: str) -> NDArray[Any]:
+    """The values of a data frame's column as text, by which rows are grouped."""
+    known = frame_columns(x)
+    if known is None or column not in known:
+        raise DataError(f"the target's rows have no column {column!r}, whose worst value is to score")
+    found: NDArray[Any] = as_text(as_frame(x[[column]])[column]).fill_null("missing").to_numpy()
+    return found

@@ -47,6 +47,11 @@ _ABOUT = {
     "data?": str,
     "metric?": str,
     "val_score?": (None, float),
+    "decided?": [str],
+    "members?": [{"name": str, "weight": float, "score": (None, float), "rows_read": int}],
+    "strongest?": str,
+    "trees?": int,
+    "validated?": ANY_TEXT,
 }
 """What is read back of a model's metadata; the rest is for people."""
 WEIGHTS, ABOUT, CARD, PREPROCESSING = "weights.safetensors", "model.json", "MODEL_CARD.md", "preprocessing"

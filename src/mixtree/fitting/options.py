@@ -126,7 +126,7 @@ class FitOptions:
     metric: Any = _option(
         None,
         object,
-        "auroc, f1, accuracy, log-loss, mae, rmse …",
+        "auroc, f1, accuracy, log-loss, mae, rmse …; a sum as 0.5*auroc+0.5*accuracy; worst:COLUMN.",
         "auroc, or rmse for a regression",
         metavar="M",
     )

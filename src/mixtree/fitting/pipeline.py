@@ -8,19 +8,17 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from mixtree.data.leakage import independent
 from mixtree.data.sources import Rows, Sources, columns_of
 from mixtree.engine.study import Result, load_study, opened, run, seconds_left
 from mixtree.events import Listener
-from mixtree.fitting.frames import FramePredictor, are_frames, encoded
+from mixtree.fitting.frames import are_frames, encoded, groups_of
 from mixtree.fitting.options import make_options
 from mixtree.fitting.portfolio import PortfolioTrainer
 from mixtree.fitting.portfolio_verdict import Case, judged_portfolio
 from mixtree.fitting.prepare import Prepared, as_rows, as_sources, model_of, prepare
-from mixtree.metrics import class_names
+from mixtree.fitting.saving import FittedModel, as_they_are, model_files
+from mixtree.metrics import GroupedLabels, class_names, group_column
 from mixtree.storage.base import Storage
 from mixtree.trainer import Trainer
 from mixtree.trainers.portfolio import AUTO
@@ -113,15 +111,6 @@ def run_prepared(
     return replace(result, model=model)
 
 
-def predicted(prepared: Prepared, result: Result[Any]) -> NDArray[Any]:
-    """What the returned model predicts for the validation rows that chose, in the labels' scaled units."""
-    found = result.predictions.get(result.node.path)
-    if found is None:
-        trainer: Any = prepared.trainer
-        found = trainer.predict(result.state, prepared.sources.validation.x)
-    return np.asarray(found)
-
-
 def fit(
     sources: Sources | Mapping[str, Any],
     val: tuple[Any, Any] | Rows | None = None,
@@ -177,7 +166,8 @@ def fit(
     Returns
     -------
     Result
-        With ``weights``, ``verdict`` and ``tree``; ``result.predict(x)`` predicts further rows.
+        With ``weights``, ``verdict`` and ``tree``; ``result.predict(x)`` predicts further rows,
+        ``result.save(folder)`` writes what ``mixtree predict`` reads.
 
     References
     ----------
@@ -194,6 +184,9 @@ def fit(
     """
     started = time.monotonic()
     chosen, frames = make_options(**options), None
+    if (column := group_column(chosen.metric)) is not None:
+        val = None if val is None else _grouped(val, column)
+        test = None if test is None else _grouped(test, column)
     if model_of(chosen, table=True) == AUTO and are_frames(sources, val):
         frames = encoded(sources, val, test)  # type: ignore[arg-type]
         sources, val, test = frames.sources, frames.validation, frames.test
@@ -213,9 +206,19 @@ def fit(
         listeners=listeners,
         columns=columns,
     )
-    return (
-        result if frames is None else replace(result, model=FramePredictor(frames.preprocessor, result.model))
-    )
+    if result.model is None:
+        return result
+    how = as_they_are(prepared.given, columns) if frames is None else frames.preprocessor
+    with class_names(prepared.labels or None, told=True):
+        files = model_files(prepared, result, preprocessor=how, warnings=prepared.warnings)
+    return replace(result, model=FittedModel(files, encodes=frames is not None))
+
+
+def _grouped(part: tuple[Any, Any] | Rows, column: str) -> tuple[Any, Any] | Rows:
+    """Rows of the target whose labels know the groups of this column, unless they do already."""
+    if isinstance(part, Rows) or isinstance(part[1], GroupedLabels):
+        return part
+    return part[0], GroupedLabels.of(part[1], groups_of(part[0], column))
 
 
 def load(storage: Storage | str | FilePath, study: str, trainer: Trainer[Any] | None = None) -> Result[Any]:

@@ -55,11 +55,16 @@ class Case:
     @property
     def strongest(self) -> str:
         """The family whose members have most weight together."""
-        totals: dict[str, float] = {}
-        for name, weight in self.trainer.weights(self.state.members).items():
-            family = next(each.recipe.family for each in self.state.members if each.recipe.name == name)
-            totals[family] = totals.get(family, 0.0) + weight
-        return max(totals, key=lambda name: totals[name])
+        return strongest_family(self.trainer, self.state)
+
+
+def strongest_family(trainer: PortfolioTrainer, state: Progress) -> str:
+    """The family whose members have most weight together."""
+    totals: dict[str, float] = {}
+    for name, weight in trainer.weights(state.members).items():
+        family = next(each.recipe.family for each in state.members if each.recipe.name == name)
+        totals[family] = totals.get(family, 0.0) + weight
+    return max(totals, key=lambda name: totals[name])
 
 
 def judge_portfolio(case: Case, *, reference: str, seed: int, warnings: tuple[str, ...] = ()) -> Verdict:

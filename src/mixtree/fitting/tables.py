@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import isfinite
 from pathlib import Path as FilePath
 from typing import Any
 
-from mixtree.data.fingerprint import data_fingerprint
 from mixtree.data.tables import TableData, TableSpec, load_tables
 from mixtree.engine.study import Result
 from mixtree.errors import InputError
 from mixtree.fitting.model_folder import read_about, read_preprocessor, write_model
 from mixtree.fitting.options import FitOptions
-from mixtree.fitting.pipeline import predicted
-from mixtree.fitting.portfolio import PortfolioTrainer
 from mixtree.fitting.prepare import Prepared, prepare
-from mixtree.verdict.scoring import untouched
+from mixtree.fitting.saving import about_fit
 
 
 def read_tables(
@@ -104,57 +100,15 @@ def save_fit(
     dict
         The content of ``model.json``.
     """
-    trainer: Any = prepared.trainer
-    metric, sources = prepared.chosen.metric, data.problem_sources
-    test = prepared.judges if prepared.role == "test" else None
-    val_score = metric(prepared.sources.validation.y, predicted(prepared, result))
-    test_score = None if test is None else metric(test.y, trainer.predict(result.state, test.x))
-    read = trainer.epochs(result.state)
-    about: dict[str, Any] = {
-        "study": result.study,
-        "storage": storage,
-        "policy": prepared.policy,
-        "decided": list(result.notes),
-        "label": data.labels.name,
-        "classes": None if data.classes is None else list(data.classes),
-        "label_scale": [prepared.scale.centre, prepared.scale.spread],
-        "sources": list(sources.names),
-        "model": {
-            "name": prepared.options.model,
-            "features": sources.features,
-            "lr": prepared.options.lr,
-            "batch_size": prepared.batch_size,
-        },
-        "mixture": result.weights,
-        "rule": result.rule,
-        "metric": metric.name,
-        "val_score": _finite(val_score),
-        "test_score": _finite(test_score),
-        "value": _finite(result.value),
-        "budget": result.budget,
-        "spent": result.spent,
-        "unspent": result.unspent,
-        "epochs": None
-        if read is None
-        else {name: float(times) for name, times in zip(sources.names, read, strict=False)},
-        "trained_on_target": result.node.path not in untouched(result.tree, len(sources)),
-        "rows": {
-            "sources": dict(zip(sources.names, sources.sizes.tolist(), strict=True)),
-            "validation": len(prepared.sources.validation),
-            "holdout": prepared.held_out,
-            "test": 0 if test is None else len(test),
-        },
-        "seed": prepared.seed,
-        "data": data_fingerprint(prepared.given),
-        "warnings": [*warnings_of(data, prepared), *result.warnings],
-        "verdict": None if result.verdict is None else result.verdict.as_dict(),
-        "certificate": certificate,
-    }
-    if isinstance(trainer, PortfolioTrainer):
-        about["members"] = trainer.about(result.state)
-    write_model(folder, arrays=trainer.save(result.state), preprocessor=data.preprocessor, about=about)
+    about = about_fit(
+        prepared,
+        result,
+        label=data.labels.name,
+        classes=None if data.classes is None else list(data.classes),
+        warnings=warnings_of(data, prepared),
+        storage=storage,
+        certificate=certificate,
+    )
+    arrays = prepared.trainer.save(result.state)
+    write_model(folder, arrays=arrays, preprocessor=data.preprocessor, about=about)
     return about
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or not isfinite(value) else float(value)

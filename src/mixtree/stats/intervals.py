@@ -30,6 +30,7 @@ from mixtree.metrics import (
     SQUARED_LOSS,
     Metric,
     absent_classes,
+    as_labels,
     f1_parts,
 )
 from mixtree.stats.delong import every_class_in, of_area, of_gap_of_areas, terms_of, within
@@ -175,7 +176,7 @@ def honest_score(
     (1.0, 0.884, 1.0)
     """
     _check_level(level)
-    labels, given = np.asarray(y), _as_floats(predictions)
+    labels, given = as_labels(y), _as_floats(predictions)
     optimistic = rows_role in _CHOSEN
     value, notes = _value(metric, labels, given)
     if not np.isfinite(value):
@@ -187,7 +188,7 @@ def honest_score(
     low, high = bounds(1.0 - level)
     if is_error(metric):
         low = max(low, 0.0)
-    if is_share(metric):
+    if _is_within_1(metric):
         low, high = max(low, 0.0), min(high, 1.0)
     if low == 0.0 < value and is_error(metric):
         squares = _is_root(metric) or metric.contributions is SQUARED_LOSS.contributions
@@ -259,7 +260,7 @@ def paired_difference(
     'the same'
     """
     _check_level(level)
-    labels, first, second = np.asarray(y), _as_floats(one), _as_floats(two)
+    labels, first, second = as_labels(y), _as_floats(one), _as_floats(two)
     if first.shape != second.shape:
         raise InputError(f"predictions of shapes {first.shape} and {second.shape} are not of the same rows")
     rows, higher = len(labels), metric.higher_is_better
@@ -290,7 +291,7 @@ def paired_difference(
         return (low, high + further) if higher else (low - further, high)
 
     low, high = bounds(1.0 - level)
-    if is_share(metric):
+    if _is_within_1(metric):
         low, high, gap = max(low, -1.0), min(high, 1.0), min(max(gap, -1.0), 1.0)
     low, high = min(low, gap), max(high, gap)  # but for rounding they hold it
     p = max(_p_value(bounds), least)
@@ -347,7 +348,7 @@ def repeated_difference(
     gaps, bounds, methods, all_notes, terms = [], list[Bounds](), [], list[str](), []
     least = _FEWEST_RESAMPLES
     for each in repeats:
-        labels, one, two = np.asarray(each.y), _as_floats(each.one), _as_floats(each.two)
+        labels, one, two = as_labels(each.y), _as_floats(each.one), _as_floats(each.two)
         values, notes = _both_values(metric, labels, one, two)
         all_notes += notes
         if not np.isfinite(values).all() or len(labels) < _FEWEST:
@@ -558,6 +559,12 @@ def is_area(metric: Metric) -> bool:
 def is_share(metric: Metric) -> bool:
     """Whether it lies between 0 and 1 and is best at 1: an accuracy, F1 or an area."""
     return _is_accuracy(metric) or is_area(metric) or _is_f1(metric)
+
+
+def _is_within_1(metric: Metric) -> bool:
+    """Whether it is a share, of all rows or of the worst group of them."""
+    values: Any = metric.values
+    return is_share(values.keywords["inner"] if isinstance(values, partial) and metric.column else metric)
 
 
 def is_error(metric: Metric) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mixtree.errors import DataError, InputError
-from mixtree.metrics import Metric
+from mixtree.metrics import Metric, as_labels
 from mixtree.stats.choosing import ROUNDING, Chooser, all_finite, numbers, scores_of_picked, stacked
 from mixtree.stats.intervals import ScoreInterval, honest_score, is_share
 from mixtree.stats.resampling import Floats
@@ -219,7 +219,7 @@ def cross_fitted(
     CrossFit
         The corrected score with its interval.
     """
-    labels = np.asarray(y)
+    labels = as_labels(y)
     choose = objective or metric
     names = [name for name in predictions if values is None or isfinite(values.get(name, np.nan))]
     known = {name: numbers(predictions[name]) for name in names}
@@ -412,7 +412,7 @@ def out_of_fold(
     array
         Predictions for all rows; NaN if every node diverged.
     """
-    labels, choose = np.asarray(y), objective or metric
+    labels, choose = as_labels(y), objective or metric
     stack = np.array([np.asarray(each, dtype=np.float64) for each in predictions.values()])
     if not len(stack):
         raise InputError("out-of-fold predictions need at least one node's predictions")

@@ -13,7 +13,7 @@ from scipy.integrate import trapezoid
 from scipy.special import ndtr, ndtri
 
 from mixtree.errors import InputError
-from mixtree.metrics import Metric
+from mixtree.metrics import Metric, as_labels
 from mixtree.stats.choosing import ROUNDING, all_finite, numbers, terms_and_scores
 from mixtree.stats.resampling import Floats
 
@@ -89,7 +89,7 @@ def expected_optimism(
         0 or more, in the metric's unit. NaN for a metric whose rows' contributions are not known (use
         :func:`cross_fitted`), and for areas of a single class.
     """
-    labels, choose = np.asarray(y), objective or metric
+    labels, choose = as_labels(y), objective or metric
     models = [each for each in map(numbers, predictions) if all_finite(each)]
     if metric.contributions is None or choose.contributions is None or not len(predictions):
         return float("nan")

@@ -368,6 +368,7 @@ class Linear(Fitted):
 
     @classmethod
     def fit(cls, table: Table, y: NDArray[Any], weight: Array, task: Task) -> Linear:
+        from sklearn import config_context
         from sklearn.linear_model import Ridge, RidgeCV
 
         few = len(table) < 1000
@@ -378,7 +379,8 @@ class Linear(Fitted):
         ridge: Any = Ridge(alpha=1.0)
         if few:
             alphas = np.geomspace(0.1, 1000.0, 9)
-            found = RidgeCV(alphas).fit(x.toarray() if is_sparse(x) else x, y, sample_weight=weight)
+            with config_context(enable_metadata_routing=False):
+                found = RidgeCV(alphas).fit(x.toarray() if is_sparse(x) else x, y, sample_weight=weight)
             ridge = Ridge(alpha=float(found.alpha_))
         ridge.fit(x, y, sample_weight=weight)
         for _ in range(_ITERATIONS if task.loss == ABSOLUTE else 0):
@@ -412,6 +414,7 @@ class Linear(Fitted):
 
 def _logistic(x: Any, y: NDArray[Any], weight: Array, *, few: bool) -> Any:
     """Of few rows the penalty is chosen by folds; of many it matters little."""
+    from sklearn import config_context
     from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
     from sklearn.model_selection import StratifiedKFold
 
@@ -422,7 +425,9 @@ def _logistic(x: Any, y: NDArray[Any], weight: Array, *, few: bool) -> Any:
             Cs=_PENALTIES, cv=folds, scoring="neg_log_loss", max_iter=200, use_legacy_attributes=False,
             l1_ratios=(0.0,),
         )  # fmt: skip
-        return model.fit(x, y, sample_weight=weight)
+        # Where users route metadata, the scorer would have to ask for the weights.
+        with config_context(enable_metadata_routing=False):
+            return model.fit(x, y, sample_weight=weight)
     return LogisticRegression(C=0.03 if few else 1.0, max_iter=200).fit(x, y, sample_weight=weight)
 
 

@@ -118,6 +118,11 @@ class Predictor:
             state["_model"] = None
         return state
 
+    @property
+    def arrays(self) -> Mapping[str, Any]:
+        """The model as its trainer saves it; none of a model that stays in memory."""
+        return self._arrays
+
     def predict(self, x: Any) -> Any:
         """Class probabilities (n, classes), or numbers (n,), of rows of the same columns."""
         given = in_order(x, self._columns, "these rows", "those that the model was trained on")

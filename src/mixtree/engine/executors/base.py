@@ -7,6 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
+from math import inf
 from numbers import Real
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -81,6 +82,8 @@ class Runner(Generic[State]):
     def run(self, group: Group, *, fresh: bool) -> Done:
         """Train a group's trials from their parents' models and keep the new ones; looks are not kept."""
         started = time.perf_counter()
+        if self.trainer.merge is None and not any(trial.steps for trial in group):
+            return Done(group, (Evaluation(inf),) * len(group))
         looks: dict[Path, State] = {}
         jobs: list[Job[State]] = []
         before: Path = ()
