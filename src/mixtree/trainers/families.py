@@ -538,7 +538,7 @@ def fit_family(family: type[Fitted], table: Table, y: NDArray[Any], weight: Arra
     if len(kinds) == 1:
         return Constant.fit(table, y, weight, task)
     with warnings.catch_warnings():
-        # scikit-learn asks whether so many classes of so few rows are numbers; the user has said what they are.
+        # scikit-learn asks whether so many classes of so few rows are numbers: the user has said it.
         warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
         if not task.classes or len(kinds) == task.classes:
             return family.fit(table, y, weight, task)
