@@ -1,4 +1,5 @@
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -169,7 +170,7 @@ def test_autogluon_gets_files_and_gives_predictions(monkeypatch, tmp_path):
     stand_in = tmp_path / "bin" / "python"
     stand_in.parent.mkdir()
     stand_in.write_text(
-        "#!/usr/bin/env python\n"
+        f"#!{sys.executable}\n"
         "import json, sys\nimport polars as pl\nfrom pathlib import Path\n"
         "folder = Path(sys.argv[2])\ntask = json.loads((folder / 'task.json').read_text())\n"
         "train, test = (pl.read_parquet(folder / f'{part}.parquet') for part in ('train', 'test'))\n"
