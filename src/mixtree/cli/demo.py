@@ -26,7 +26,10 @@ def demo(
         ),
     ] = "state",
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Repeats, each with its own split and model; 2, of flights 3.")
+        int | None,
+        typer.Option(
+            min=1, help="Repeats, each with its own split and model.", show_default="2, of flights 3"
+        ),
     ] = None,
     budget: Annotated[
         int, typer.Option(min=1, help="Of flights: SGD steps (batches of 50) for every algorithm.")
