@@ -621,3 +621,8 @@ def test_a_fit_of_arrays_loads_only_the_libraries_of_its_own_model() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert found.stdout.split() == []
+
+
+def test_listeners_that_are_no_list_are_refused() -> None:
+    with pytest.raises(InputError, match="listeners is a list of functions"):
+        fit(synthetic(rows=50).sources, model="linear", budget=4, steps=1, listeners=5)

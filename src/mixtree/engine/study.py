@@ -241,8 +241,7 @@ def run(
         raise InputError(f"max_failures must be at least 1; got {max_failures}")
     if storage is not None or not isinstance(study, str) or not study:
         check_name(study)
-    if not isinstance(listeners, list | tuple) or not all(map(callable, listeners)):
-        raise InputError(f"listeners is a list of functions of an event; got {type(listeners).__name__}")
+    check_listeners(listeners)
     check = Checked(searching, training, name=type(search).__name__)
     limits = Limits(at_work, time_limit, max_failures, keep, keep_predictions, allow_changed_data)
     rows: Any = training.sources if data is None else data
@@ -489,6 +488,12 @@ def opened(
         yield (RunStorage() if kept else ScratchStorage()) if storage is None else storage
     else:
         raise InputError(f"storage is a file name, a database URL or a Storage; got {type(storage).__name__}")
+
+
+def check_listeners(listeners: object) -> None:
+    """An error for what is no list of functions."""
+    if not isinstance(listeners, list | tuple) or not all(map(callable, listeners)):
+        raise InputError(f"listeners is a list of functions of an event; got {type(listeners).__name__}")
 
 
 def seconds_left(time_limit: float | None, since: float) -> float | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from mixtree.data.leakage import independent
 from mixtree.data.sources import Rows, Sources, columns_of
-from mixtree.engine.study import Result, load_study, opened, run, seconds_left
+from mixtree.engine.study import Result, check_listeners, load_study, opened, run, seconds_left
 from mixtree.events import Listener
 from mixtree.fitting.frames import are_frames, encoded, groups_of
 from mixtree.fitting.options import make_options
@@ -68,6 +68,7 @@ def run_prepared(
     Result
         With its verdict, and what predicts further rows, in the labels' own units.
     """
+    check_listeners(listeners)
     began = time.monotonic()
     left = seconds_left(time_limit, began if started is None else started)
     # Preparing has told which classes have no validation rows; that parts of those lack them too is no news.
