@@ -611,3 +611,9 @@ def test_all_files_of_a_model_can_be_read_by_the_same_people(tables, done, base)
     finally:
         os.umask(before)
     assert {oct(each.stat().st_mode)[-3:] for each in Path("out").rglob("*") if each.is_file()} == {"640"}
+
+
+def test_a_cluster_without_an_address_is_refused_before_anything_is_made(tables, mixtree, base):
+    answer = mixtree("fit", *base, "--workers", "ray:nowhere", "--out", "never")
+    assert answer.code == 2 and "HOST:PORT" in answer.err
+    assert not Path("never").exists()

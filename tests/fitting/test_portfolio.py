@@ -13,6 +13,7 @@ from mixtree.data.sources import Sources
 from mixtree.data.typed import Layout
 from mixtree.errors import DataError, InputError, MixtreeError
 from mixtree.fitting.model_folder import load_model
+from mixtree.fitting.options import make_options
 from mixtree.fitting.portfolio import (
     POOLED,
     Crossed,
@@ -24,6 +25,7 @@ from mixtree.fitting.portfolio import (
     near_twins,
     recipes_for,
 )
+from mixtree.fitting.prepare import model_of
 from mixtree.metrics import as_metric
 from mixtree.trainers.families import Constant
 
@@ -361,3 +363,9 @@ def test_many_classes_are_fitted_without_catboost():
     assert "catboost" not in {each.family for each in recipes}
     assert "it takes long with more than 10 classes" in words[0]
     assert {each.family for each in recipes_for(fitter, "normal", ("catboost",))[0]} == {"catboost"}
+
+
+def test_effort_is_refused_where_no_portfolio_is_fitted() -> None:
+    for more in ({"model": "mlp"}, {"budget": 60}):
+        with pytest.raises(InputError, match="effort belongs to the portfolio"):
+            model_of(make_options(effort="quick", **more), table=True)

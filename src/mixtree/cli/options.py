@@ -161,6 +161,9 @@ def who_works(given: object) -> int | str:
     """
     text = str(given)
     if text.startswith("ray"):
+        from mixtree.engine.executors import Cluster
+
+        Cluster.parse(text)  # before anything is read or made
         return text
     count = whole(text)
     if count < 1:

@@ -308,10 +308,16 @@ def model_of(options: FitOptions, *, table: bool) -> Any:
     XGBoost boost on sampled rows, as the paper's protocol needs.
     """
     asked = [name for name in options.given() if name not in PORTFOLIO]
+    family = isinstance(options.model, str) and options.model in ONE_FAMILY
+    if table and not asked and (options.model is None or family):
+        return AUTO  # of this family alone, if one was named
+    if options.given("effort") and not (isinstance(options.model, str) and options.model == AUTO):
+        raise InputError(
+            "effort belongs to the portfolio (model auto, of tables), which is not fitted here: leave it out "
+            "(--effort)"
+        )
     if options.model is None:
-        return AUTO if table and not asked else "mlp"
-    if isinstance(options.model, str) and options.model in ONE_FAMILY and table and not asked:
-        return AUTO  # of this family alone
+        return "mlp"
     if isinstance(options.model, str) and options.model == AUTO and asked:
         flags = ", ".join(flag_of(OPTIONS[name]) for name in asked)
         raise InputError(
